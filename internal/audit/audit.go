@@ -1,0 +1,139 @@
+// Package audit owns the record: the chained rows of audit_events, their one
+// writer with group commit, verification and queries. It decides nothing.
+package audit
+
+import (
+	"context"
+	"time"
+
+	"doorward.dev/doorward/internal/db"
+	"doorward.dev/doorward/internal/secret"
+)
+
+// Event is one row of audit_events; the fields are named after the columns.
+// The writer fills Seq, ID, PrevHash and Hash.
+type Event struct {
+	Seq         int64  `json:"seq"`
+	ID          string `json:"id"`
+	At          int64  `json:"at"` // unix microseconds
+	Kind        Kind   `json:"kind"`
+	TraceID     string `json:"trace_id"`
+	WorkspaceID string `json:"workspace_id"`
+	AgentID     string `json:"agent_id,omitempty"`
+	PersonID    string `json:"person_id,omitempty"`
+	TaskID      string `json:"task_id,omitempty"`
+	KeyID       string `json:"key_id,omitempty"`
+	Door        string `json:"door,omitempty"`
+	Method      string `json:"method,omitempty"`
+	ServerID    string `json:"server_id,omitempty"`
+	Server      string `json:"server_name,omitempty"`
+	ToolID      string `json:"tool_id,omitempty"`
+	Tool        string `json:"tool_name,omitempty"`
+	Fingerprint string `json:"fingerprint,omitempty"`
+	Decision    string `json:"decision,omitempty"`
+	Stage       string `json:"stage,omitempty"`
+	RuleID      string `json:"rule_id,omitempty"`
+	Reason      string `json:"reason,omitempty"`
+	ApprovalID  string `json:"approval_id,omitempty"`
+	Status      Status `json:"status"`
+	ErrorClass  string `json:"error_class,omitempty"`
+	LatencyUS   int64  `json:"latency_us"`
+	// Arguments and Result are the bytes as they passed; the writer stores
+	// their digest, size and redacted body. It must be done before Write returns:
+	// the caller may reuse the memory then.
+	Arguments    []byte `json:"-"`
+	Result       []byte `json:"-"`
+	ArgsDigest   string `json:"args_digest,omitempty"`
+	ArgsSize     int64  `json:"args_size"`
+	ArgsBody     string `json:"args_body,omitempty"`
+	ResultDigest string `json:"result_digest,omitempty"`
+	ResultSize   int64  `json:"result_size"`
+	ResultBody   string `json:"result_body,omitempty"`
+	PrevHash     string `json:"prev_hash"`
+	Hash         string `json:"hash"`
+}
+
+// Kind is what a row is about.
+type Kind string
+
+// The kinds of rows.
+const (
+	Intent Kind = "intent" // a call with side effects is about to be dispatched
+	Call   Kind = "call"   // the outcome of an attempt, also of a refused one
+	Admin  Kind = "admin"  // a person changed something
+	Stop   Kind = "stop"   // an emergency stop, for attestation (PV-34)
+)
+
+// Status is how an attempt ended.
+type Status string
+
+// The statuses.
+const (
+	Started       Status = "started" // of an intent
+	OK            Status = "ok"
+	ToolError     Status = "tool_error"     // the tool ran and said isError
+	UpstreamError Status = "upstream_error" // the server failed or cannot be reached
+	DeniedStatus  Status = "denied"
+	HeldStatus    Status = "held"
+	CancelledStat Status = "cancelled"
+	TimeoutStatus Status = "timeout"
+	UnknownStatus Status = "unknown" // it may have run
+	Invalid       Status = "invalid" // refused before any decision: bad arguments, unknown tool
+)
+
+// Durability says what a row survives before Write returns.
+type Durability int
+
+// The durabilities. Setting audit.power_safe raises all to Power.
+const (
+	Process Durability = iota // kill -9
+	Power                     // power loss
+)
+
+// Options of a Log.
+type Options struct {
+	DB        *db.DB
+	Redactor  *secret.Redactor
+	MaxBody   int           // bytes of a body kept whole, default 32 KiB; a larger one keeps an excerpt of 1 KiB
+	PowerSafe bool          // every row survives power loss
+	Linger    time.Duration // how long the writer waits for company under load, default 2 ms; alone it commits at once
+	Now       func() time.Time
+}
+
+// Log is the record of one database. Create with New, run Run, then Write from any goroutine.
+type Log struct{}
+
+// New reads the head of the chain and returns the log.
+func New(ctx context.Context, o Options) (*Log, error) { panic("pending") }
+
+// Run is the one writer; it returns when ctx has ended and all accepted rows are written.
+func (l *Log) Run(ctx context.Context) error { panic("pending") }
+
+// Write adds a row and returns when it is as durable as asked. An error means
+// that the row is not in the record: the caller must fail closed.
+func (l *Log) Write(ctx context.Context, e *Event, d Durability) error { panic("pending") }
+
+// Filter selects rows; zero fields select all.
+type Filter struct {
+	WorkspaceID, AgentID, ServerID, ToolID, TraceID, Door, Method string
+	Decision, Status                                              string
+	Kind                                                          Kind
+	From, To                                                      int64 // unix microseconds
+	Before                                                        int64 // seq cursor: rows below it; 0 = newest
+	Limit                                                         int   // default 50, at most 200
+}
+
+// List returns rows, newest first.
+func List(ctx context.Context, d *db.DB, f Filter) ([]Event, error) { panic("pending") }
+
+// Verdict is the result of Verify.
+type Verdict struct {
+	Rows   int64  `json:"rows"`
+	Whole  bool   `json:"whole"`
+	BadSeq int64  `json:"bad_seq,omitempty"` // first row that does not fit
+	Why    string `json:"why,omitempty"`
+	Head   string `json:"head"` // hash of the last good row
+}
+
+// Verify walks the whole chain: every seq present, every hash right, every body matching.
+func Verify(ctx context.Context, d *db.DB) (Verdict, error) { panic("pending") }

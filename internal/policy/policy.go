@@ -1,0 +1,103 @@
+// Package policy is the pure decision about one call: facts in, verdict with
+// stage, rule and reason out. It has no I/O and no clock, and every stage may
+// only tighten what the stages before it said.
+package policy
+
+import "doorward.dev/doorward/internal/fault"
+
+// Action is a rule's word. The order is the strictness: the greatest wins.
+type Action uint8
+
+// The actions.
+const (
+	Allow Action = iota
+	LogOnly
+	RequireApproval
+	Deny
+)
+
+// ParseAction reads a stored or given word. An unknown word is Deny and false:
+// stored it blocks (PV-17), given it is refused.
+func ParseAction(word string) (Action, bool) { panic("pending") }
+
+func (a Action) String() string { panic("pending") }
+
+// Class is what a tool does, as far as its definition tells (PV-10).
+type Class string
+
+// The action classes.
+const (
+	Read    Class = "read"
+	Write   Class = "write"
+	Delete  Class = "delete"
+	Send    Class = "send"
+	Execute Class = "execute"
+	Unknown Class = "unknown"
+)
+
+// Stage names the part of the path that decided; see design "A call".
+type Stage string
+
+// The stages, in their order.
+const (
+	StageCaller    Stage = "caller"
+	StageStop      Stage = "stop"
+	StageGrant     Stage = "grant"
+	StageServer    Stage = "server"
+	StageAdmission Stage = "admission"
+	StageRules     Stage = "rules"
+	StageArguments Stage = "arguments"
+	StageApproval  Stage = "approval"
+	StageLimits    Stage = "limits"
+	StageRecord    Stage = "record"
+	StageDispatch  Stage = "dispatch"
+)
+
+// Admission is the state of a tool (PV-2).
+type Admission string
+
+// The admission states.
+const (
+	Admitted    Admission = "admitted"
+	NotAdmitted Admission = "not_admitted"
+	Changed     Admission = "changed"
+)
+
+// Rule is a stored rule as the decision sees it. Word is kept as stored: an
+// unknown word must block.
+type Rule struct {
+	ID     string
+	Word   string
+	Reason string
+}
+
+// Facts is all that a decision depends on. It is cheap to build from a
+// snapshot: slices are shared, nothing is copied.
+type Facts struct {
+	AgentID      string // empty: a person calls
+	AgentMissing bool   // the key names an agent that does not exist (case 7): denies and names itself
+	AgentStopped bool
+	AgentState   string // ACTIVE, … ; only ACTIVE may call
+	Granted      bool
+	ServerState  string // only ACTIVE may be called
+	ServerReason string
+	Admission    Admission
+	ServerRules  []Rule // server-wide rules of the tool
+	AgentRules   []Rule // rules of the agent, and of agent and tool
+	Capability   string // word of the agent's capability model for the tool, empty: none
+}
+
+// Verdict is the decision and why.
+type Verdict struct {
+	Action  Action
+	Stage   Stage
+	RuleID  string      // the rule that decided, empty: none
+	Reason  string      // machine-readable: AGENT_EMERGENCY_STOP, TOOL_CHANGED, NO_RULE, …
+	Message string      // one sentence for people
+	Class   fault.Class // of the refusal, when Action is Deny or RequireApproval
+	Hidden  bool        // the caller must not learn that the tool exists
+}
+
+// Decide gives the strictest answer of all stages (stop, grant, server,
+// admission, rules, capability). It allocates nothing.
+func Decide(f *Facts) Verdict { panic("pending") }
