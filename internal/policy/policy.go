@@ -18,9 +18,32 @@ const (
 
 // ParseAction reads a stored or given word. An unknown word is Deny and false:
 // stored it blocks (PV-17), given it is refused.
-func ParseAction(word string) (Action, bool) { panic("pending") }
+func ParseAction(word string) (Action, bool) {
+	switch word {
+	case "ALLOW":
+		return Allow, true
+	case "LOG_ONLY":
+		return LogOnly, true
+	case "REQUIRE_APPROVAL":
+		return RequireApproval, true
+	case "DENY":
+		return Deny, true
+	}
+	return Deny, false
+}
 
-func (a Action) String() string { panic("pending") }
+// String gives the word that ParseAction reads; an Action out of range is DENY.
+func (a Action) String() string {
+	switch a {
+	case Allow:
+		return "ALLOW"
+	case LogOnly:
+		return "LOG_ONLY"
+	case RequireApproval:
+		return "REQUIRE_APPROVAL"
+	}
+	return "DENY"
+}
 
 // Class is what a tool does, as far as its definition tells (PV-10).
 type Class string
@@ -91,13 +114,11 @@ type Facts struct {
 type Verdict struct {
 	Action  Action
 	Stage   Stage
-	RuleID  string      // the rule that decided, empty: none
-	Reason  string      // machine-readable: AGENT_EMERGENCY_STOP, TOOL_CHANGED, NO_RULE, …
-	Message string      // one sentence for people
-	Class   fault.Class // of the refusal, when Action is Deny or RequireApproval
-	Hidden  bool        // the caller must not learn that the tool exists
+	RuleID  string // the rule that decided, empty: none
+	Reason  string // machine-readable: AGENT_EMERGENCY_STOP, TOOL_CHANGED, NO_RULE, …
+	Message string // one sentence for people
+	// RuleReason is the reason a person stored with the deciding rule.
+	RuleReason string
+	Class      fault.Class // of the refusal, when Action is Deny or RequireApproval
+	Hidden     bool        // the caller must not learn that the tool exists
 }
-
-// Decide gives the strictest answer of all stages (stop, grant, server,
-// admission, rules, capability). It allocates nothing.
-func Decide(f *Facts) Verdict { panic("pending") }

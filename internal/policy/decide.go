@@ -1,0 +1,151 @@
+package policy
+
+import "doorward.dev/doorward/internal/fault"
+
+// The reasons of a verdict. They stand in the record and in data.reason of refusals.
+const (
+	ReasonAgentUnknown     = "AGENT_UNKNOWN"
+	ReasonEmergencyStop    = "AGENT_EMERGENCY_STOP"
+	ReasonAgentNotActive   = "AGENT_NOT_ACTIVE"
+	ReasonNotGranted       = "NOT_GRANTED"
+	ReasonServerPending    = "SERVER_PENDING_APPROVAL"
+	ReasonServerPaused     = "SERVER_PAUSED"
+	ReasonServerBlocked    = "SERVER_BLOCKED"
+	ReasonServerUnknown    = "SERVER_STATE_UNKNOWN"
+	ReasonNotAdmitted      = "TOOL_NOT_ADMITTED"
+	ReasonChanged          = "TOOL_CHANGED"
+	ReasonRuleDeny         = "RULE_DENY"
+	ReasonRuleUnknown      = "RULE_UNKNOWN_ACTION"
+	ReasonCapabilityDeny   = "CAPABILITY_DENY"
+	ReasonNoRule           = "NO_RULE"
+	ReasonApprovalRequired = "APPROVAL_REQUIRED"
+	ReasonRuleAllow        = "RULE_ALLOW"
+	ReasonRuleLogOnly      = "RULE_LOG_ONLY"
+)
+
+// The states of agents and servers that the decision knows by name.
+const (
+	StateActive  = "ACTIVE"
+	statePending = "PENDING_APPROVAL"
+	statePaused  = "PAUSED"
+	stateBlocked = "BLOCKED"
+)
+
+// Decide gives the strictest answer of all stages (stop, grant, server,
+// admission, rules, capability). It allocates nothing, but for the message
+// that names an agent which does not exist.
+func Decide(f *Facts) Verdict {
+	// A key whose agent is gone must not become wider: it denies and names what is missing.
+	if f.AgentMissing {
+		return refuse(StageCaller, ReasonAgentUnknown, fault.Denied,
+			"the key belongs to agent "+f.AgentID+", which does not exist; create a key for an existing agent")
+	}
+	// PV-35: a stop is checked before every other state and is named as the cause.
+	if f.AgentStopped {
+		return refuse(StageStop, ReasonEmergencyStop, fault.Blocked,
+			"the agent is stopped by an emergency stop; an admin must release it")
+	}
+	if f.AgentID != "" && f.AgentState != StateActive {
+		return refuse(StageStop, ReasonAgentNotActive, fault.Blocked,
+			"the agent is not active; an admin must activate it")
+	}
+	if !f.Granted {
+		v := refuse(StageGrant, ReasonNotGranted, fault.UnknownTool, "the agent's allowlist does not grant the tool")
+		v.Hidden = true
+		return v
+	}
+	if f.ServerState != StateActive {
+		return refuseServer(f.ServerState)
+	}
+	if f.Admission != Admitted {
+		return refuseAdmission(f.Admission)
+	}
+	return decideRules(f)
+}
+
+func refuse(stage Stage, reason string, class fault.Class, message string) Verdict {
+	return Verdict{Action: Deny, Stage: stage, Reason: reason, Class: class, Message: message}
+}
+
+func refuseServer(state string) Verdict {
+	switch state {
+	case statePending:
+		return refuse(StageServer, ReasonServerPending, fault.Blocked, "the server is not approved yet; an admin must approve it")
+	case statePaused:
+		return refuse(StageServer, ReasonServerPaused, fault.Blocked, "the server is paused; an admin must resume it")
+	case stateBlocked:
+		return refuse(StageServer, ReasonServerBlocked, fault.Blocked, "the server is blocked; an admin must resume it")
+	}
+	return refuse(StageServer, ReasonServerUnknown, fault.Blocked, "the server is in a state this version does not know; an admin must set it")
+}
+
+// The messages of -32002 avoid two words: clients take an error with that
+// code and one of them for the end of their connection (reconciliation 4).
+func refuseAdmission(a Admission) Verdict {
+	if a == Changed {
+		return refuse(StageAdmission, ReasonChanged, fault.NotAdmitted, "the tool has changed since it was admitted; an admin must admit its new definition")
+	}
+	return refuse(StageAdmission, ReasonNotAdmitted, fault.NotAdmitted, "the tool is not admitted; an admin must admit it")
+}
+
+// decideRules applies the server-wide rules as the ceiling (PV-14), then lets
+// the agent's rules (PV-15) and its capability model (PV-18) tighten.
+func decideRules(f *Facts) Verdict {
+	v := Verdict{Stage: StageRules}
+	if len(f.ServerRules) == 0 {
+		// PV-16. An agent's rule does not stand in for a missing server-wide rule: it can only tighten.
+		v.Action, v.Reason, v.Class = RequireApproval, ReasonNoRule, fault.Held
+		v.Message = "the tool has no rule, so each call needs the approval of a person"
+	}
+	for i := range f.ServerRules {
+		a, known := ParseAction(f.ServerRules[i].Word)
+		if i == 0 || a > v.Action {
+			v.byRule(&f.ServerRules[i], a, known)
+		}
+	}
+	for i := range f.AgentRules {
+		a, known := ParseAction(f.AgentRules[i].Word)
+		if a >= RequireApproval && a > v.Action {
+			v.byRule(&f.AgentRules[i], a, known)
+		}
+	}
+	if f.Capability != "" {
+		a, known := ParseAction(f.Capability)
+		if a > v.Action {
+			v.byCapability(a, known)
+		}
+	}
+	return v
+}
+
+func (v *Verdict) byRule(r *Rule, a Action, known bool) {
+	v.Action, v.RuleID, v.RuleReason = a, r.ID, r.Reason
+	switch {
+	case !known: // PV-17
+		v.Reason, v.Class = ReasonRuleUnknown, fault.Denied
+		v.Message = "a rule of the tool holds an action this version does not know; an admin must replace the rule"
+	case a == Deny:
+		v.Reason, v.Class, v.Message = ReasonRuleDeny, fault.Denied, "a rule denies the call"
+	case a == RequireApproval:
+		v.Reason, v.Class, v.Message = ReasonApprovalRequired, fault.Held, "a rule asks for the approval of a person"
+	case a == LogOnly:
+		v.Reason, v.Class, v.Message = ReasonRuleLogOnly, "", "a rule allows the call and has it logged"
+	default:
+		v.Reason, v.Class, v.Message = ReasonRuleAllow, "", "a rule allows the call"
+	}
+}
+
+func (v *Verdict) byCapability(a Action, known bool) {
+	v.Action, v.RuleID, v.RuleReason = a, "", ""
+	switch {
+	case !known:
+		v.Reason, v.Class = ReasonRuleUnknown, fault.Denied
+		v.Message = "the agent's capability model holds an action this version does not know; an admin must correct it"
+	case a == Deny:
+		v.Reason, v.Class, v.Message = ReasonCapabilityDeny, fault.Denied, "the agent's capability model denies the call"
+	case a == RequireApproval:
+		v.Reason, v.Class, v.Message = ReasonApprovalRequired, fault.Held, "the agent's capability model asks for the approval of a person"
+	default: // LOG_ONLY over ALLOW
+		v.Reason, v.Class, v.Message = ReasonRuleLogOnly, "", "the agent's capability model has the call logged"
+	}
+}
