@@ -6,45 +6,150 @@ package db
 import (
 	"context"
 	"database/sql"
+	"errors"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"doorward.dev/doorward/internal/fault"
 )
 
 // DB is an open database. Write has one connection on SQLite: never query it
 // while holding a transaction from it, pass the transaction on. Read is safe
-// for any number of concurrent readers.
+// for any number of concurrent readers. On PostgreSQL both are one pool.
 type DB struct {
 	Write *sql.DB
 	Read  *sql.DB
+
+	postgres bool
+	lock     *os.File // held on the data folder of a SQLite database, nil else
+	opened   int64    // revision when the database was opened
+
+	mu      sync.Mutex
+	changed chan struct{} // closed at the next announcement
 }
 
 // Open opens the database of a URL (empty: SQLite file doorward.db in dir,
 // created with mode 0600; "postgres://…") and migrates it to the newest schema.
-func Open(ctx context.Context, url, dir string) (*DB, error) { panic("pending") }
+// A SQLite database that another process has open this way is refused with
+// fault.Conflict, one of a newer schema than this program knows with fault.Config.
+func Open(ctx context.Context, url, dir string) (*DB, error) {
+	d, err := openPools(url, dir, false)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.migrate(ctx); err != nil {
+		d.Close()
+		return nil, err
+	}
+	return d.ready(ctx)
+}
 
-// OpenExisting opens the database for reading commands: it never creates and never migrates.
-func OpenExisting(ctx context.Context, url, dir string) (*DB, error) { panic("pending") }
+// OpenExisting opens the database for reading commands: it never creates and
+// never migrates, writes through it fail, and it works beside a running server.
+func OpenExisting(ctx context.Context, url, dir string) (*DB, error) {
+	d, err := openPools(url, dir, true)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.checkVersion(ctx); err != nil {
+		d.Close()
+		return nil, err
+	}
+	return d.ready(ctx)
+}
 
-// Close closes both pools.
-func (d *DB) Close() error { panic("pending") }
+func openPools(url, dir string, readOnly bool) (*DB, error) {
+	switch {
+	case url == "":
+		return openSQLite(dir, readOnly)
+	case isPostgresURL(url):
+		return openPostgres(url, readOnly)
+	}
+	scheme, _, _ := strings.Cut(url, ":")
+	return nil, fault.New(fault.Config, "database url has the scheme %q: leave it empty for SQLite in the data folder, or give postgres://…", scheme)
+}
 
-// Tx runs fn in one write transaction.
-func (d *DB) Tx(ctx context.Context, fn func(tx *sql.Tx) error) error { panic("pending") }
+// ready reads the revision that Watch starts from: what changes after this is news.
+func (d *DB) ready(ctx context.Context) (*DB, error) {
+	n, err := d.revision(ctx)
+	if err != nil {
+		d.Close()
+		return nil, err
+	}
+	d.opened, d.changed = n, make(chan struct{})
+	return d, nil
+}
 
-// Changed raises the revision within tx; when the transaction has committed,
-// call Announce so that this process reloads at once.
-func Changed(ctx context.Context, tx *sql.Tx) error { panic("pending") }
+// IsPostgres tells the few places that must know (locks, durability) which database this is.
+func (d *DB) IsPostgres() bool { return d.postgres }
 
-// TxChange is Tx for a change of what calls are decided by: it raises the
-// revision and announces it after the commit.
-func (d *DB) TxChange(ctx context.Context, fn func(tx *sql.Tx) error) error { panic("pending") }
+// Close closes both pools and gives the data folder free.
+func (d *DB) Close() error {
+	err := d.Write.Close()
+	if d.Read != d.Write {
+		err = errors.Join(err, d.Read.Close())
+	}
+	if d.lock != nil {
+		err = errors.Join(err, d.lock.Close())
+	}
+	return err
+}
 
-// Watch calls fn, one call at a time, after every announced change and
-// whenever polling finds a higher revision (another process). It returns when ctx ends.
-func (d *DB) Watch(ctx context.Context, fn func(ctx context.Context)) error { panic("pending") }
+// Tx runs fn in one write transaction. An error of fn rolls back and is
+// returned as it is; a failure of the database itself is fault.Unavailable.
+func (d *DB) Tx(ctx context.Context, fn func(tx *sql.Tx) error) error {
+	tx, err := d.Write.BeginTx(ctx, nil)
+	if err != nil {
+		return unavailable(err)
+	}
+	defer tx.Rollback() //nolint:errcheck // after a commit it does nothing, else the first error counts
+	if err := fn(tx); err != nil {
+		return err
+	}
+	if err := tx.Commit(); err != nil {
+		return unavailable(err)
+	}
+	return nil
+}
+
+func unavailable(err error) error {
+	return fault.Wrap(fault.Unavailable, err, "the database does not answer; try again")
+}
 
 // Setting reads a named setting; create makes and stores it when it is missing.
+// Of two processes that create at once, both get the value that was stored first.
 func (d *DB) Setting(ctx context.Context, name string, create func() (string, error)) (string, error) {
-	panic("pending")
+	const read = `SELECT value FROM setting WHERE name = $1`
+	var value string
+	err := d.Read.QueryRowContext(ctx, read, name).Scan(&value)
+	if err == nil {
+		return value, nil
+	}
+	if !errors.Is(err, sql.ErrNoRows) {
+		return "", unavailable(err)
+	}
+	made, err := create()
+	if err != nil {
+		return "", err
+	}
+	err = d.Tx(ctx, func(tx *sql.Tx) error {
+		if _, err := tx.ExecContext(ctx, `INSERT INTO setting (name, value) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING`, name, made); err != nil {
+			return unavailable(err)
+		}
+		if err := tx.QueryRowContext(ctx, read, name).Scan(&value); err != nil {
+			return unavailable(err)
+		}
+		return nil
+	})
+	return value, err
 }
 
 // NewID returns a UUIDv7.
-func NewID() string { panic("pending") }
+func NewID() string { return uuid.Must(uuid.NewV7()).String() }
+
+// pollEvery is how often Watch asks for changes made by other processes.
+const pollEvery = time.Second
