@@ -127,7 +127,7 @@ func (n *needles) redact(text []byte) []byte {
 			if !bytes.HasPrefix(text[start:], needle) {
 				continue
 			}
-			if from >= 0 && start > to {
+			if from >= 0 && start >= to {
 				out = append(append(out, text[kept:from]...), Masked...)
 				kept, from = to, -1
 			}
