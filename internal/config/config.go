@@ -1,0 +1,146 @@
+// Package config owns the settings of Doorward: one typed struct, read from one strict YAML file, the
+// environment and command line flags, in this order of precedence from weak to strong. The JSON Schema and
+// the reference page are made from the same struct. It opens nothing but the files it is told to read.
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// Size is a number of bytes, written as a number or as "64KiB", "16MiB", "1GiB", "10MB".
+type Size int64
+
+// Config is every setting. The yaml tag is the key, doc the line in the reference; secret settings also
+// have a twin <key>_file (environment: NAME_FILE) that names a file holding the value.
+type Config struct {
+	Data           string        `yaml:"data" doc:"Folder of the database, the sealing key and nothing else. Default: $XDG_DATA_HOME/doorward or ~/.local/share/doorward."`
+	Database       string        `yaml:"database" secret:"true" doc:"PostgreSQL URL (postgres://…). Empty: SQLite, file doorward.db in the data folder."`
+	Listen         string        `yaml:"listen" doc:"Address to serve on, host:port. Beyond loopback it needs TLS or insecure_listen."`
+	InsecureListen bool          `yaml:"insecure_listen" doc:"Serve without TLS beyond loopback, for example behind a proxy that does TLS."`
+	PublicURL      string        `yaml:"public_url" doc:"Address under which callers reach Doorward, such as https://doorward.example. Empty: derived from listen."`
+	OpenListen     string        `yaml:"open_listen" doc:"A second, loopback-only address that asks for no key: every caller is the agent open_agent. For tests. Empty: off."`
+	OpenAgent      string        `yaml:"open_agent" doc:"Name of the agent that callers of open_listen act as."`
+	MCPConfig      string        `yaml:"mcp_config" doc:"An .mcp.json file whose servers are registered at start, waiting for approval."`
+	AllowedHosts   []string      `yaml:"allowed_hosts" doc:"Host names, beside the loopback ones, that a loopback listener answers to (DNS rebinding)."`
+	AllowedOrigins []string      `yaml:"allowed_origins" doc:"Origins whose web pages may call, such as https://app.example, beside Doorward's own."`
+	MaxBody        Size          `yaml:"max_body" min:"1024" doc:"Largest body of a request from a caller."`
+	MaxMessage     Size          `yaml:"max_message" min:"1024" doc:"Largest message of a server behind Doorward."`
+	ShutdownGrace  time.Duration `yaml:"shutdown_grace" min:"0" doc:"How long running calls may go on after SIGTERM before they are cancelled."`
+	TLS            TLS           `yaml:"tls" doc:"Certificate of the listener."`
+	Bootstrap      Bootstrap     `yaml:"bootstrap" doc:"Keys of the first start, for automation. Later starts ignore them."`
+	Upstream       Upstream      `yaml:"upstream" doc:"Connections to the servers behind Doorward."`
+	Approvals      Approvals     `yaml:"approvals" doc:"Held calls."`
+	Audit          Audit         `yaml:"audit" doc:"The record."`
+	Builtins       Builtins      `yaml:"builtins" doc:"The servers inside the binary."`
+	Log            Log           `yaml:"log" doc:"Log on standard error."`
+	GC             GC            `yaml:"gc" doc:"Memory."`
+
+	origins map[string]string // key -> where its value came from, for messages
+	unknown []string
+}
+
+// UnknownVariables are the DOORWARD_ variables of the environment that no setting has: most likely mistyped.
+func (c *Config) UnknownVariables() []string { return c.unknown }
+
+// TLS is the certificate of the listener.
+type TLS struct {
+	Cert string `yaml:"cert" doc:"File with the certificate chain, PEM."`
+	Key  string `yaml:"key" doc:"File with the private key, PEM."`
+}
+
+// Bootstrap is what the first start takes its keys from.
+type Bootstrap struct {
+	AdminKey string `yaml:"admin_key" secret:"true" doc:"Key of the owner. Empty: a new one is made and printed once."`
+	AgentKey string `yaml:"agent_key" secret:"true" doc:"Key of the agent \"default\". Empty: a new one is made and printed once."`
+}
+
+// Upstream bounds the connections to servers.
+type Upstream struct {
+	Parallel       int           `yaml:"parallel" min:"1" doc:"How many servers are connected at the same time."`
+	ConnectTimeout time.Duration `yaml:"connect_timeout" min:"1" doc:"Time for start, handshake and first listing of a server."`
+	CallTimeout    time.Duration `yaml:"call_timeout" min:"1" doc:"Longest time of one call."`
+	KillGrace      time.Duration `yaml:"kill_grace" min:"1" doc:"Time between SIGTERM and SIGKILL of a child process."`
+}
+
+// Approvals bounds held calls.
+type Approvals struct {
+	TTL  time.Duration `yaml:"ttl" min:"1" doc:"How long a held call waits for a person before it expires."`
+	Hold time.Duration `yaml:"hold" min:"0" doc:"How long a caller that sent a progress token is kept on the line."`
+}
+
+// Audit tunes the record.
+type Audit struct {
+	MaxBody   Size          `yaml:"max_body" min:"0" doc:"Largest body of arguments or result kept whole; of a larger one an excerpt is kept. Digest and size are always kept."`
+	PowerSafe bool          `yaml:"power_safe" doc:"Every row survives loss of power before the answer leaves, not only the intents of calls with side effects."`
+	Linger    time.Duration `yaml:"linger" min:"0" doc:"How long the writer waits for company under load. Alone it commits at once."`
+}
+
+// Builtins are the servers inside the binary.
+type Builtins struct {
+	Admit      bool       `yaml:"admit" doc:"Approve built-in servers with their suggested rules when they are first created, recorded as done by \"bootstrap\"."`
+	Filesystem Filesystem `yaml:"filesystem" doc:"The server filesystem: read_file, list_directory."`
+	Host       Host       `yaml:"host" doc:"The server host: get_system_stats."`
+}
+
+// Filesystem is the built-in server for reading files.
+type Filesystem struct {
+	Root string `yaml:"root" doc:"Folder that may be read. Empty: the server does not exist."`
+}
+
+// Host is the built-in server for machine statistics.
+type Host struct {
+	Enabled bool `yaml:"enabled" doc:"Whether the server exists."`
+}
+
+// Log tunes the log.
+type Log struct {
+	Level  string `yaml:"level" enum:"debug,info,warn,error" doc:"Least level that is written."`
+	Format string `yaml:"format" enum:"text,json" doc:"Form of a line."`
+}
+
+// GC tunes memory.
+type GC struct {
+	HeapFloor Size `yaml:"heap_floor" min:"0" doc:"The collector does not run before the heap has this size; 0 leaves Go's own pacing. GOGC and GOMEMLIMIT in the environment win."`
+}
+
+// Default is the configuration without file, environment and flags. env is the environment.
+func Default(env func(string) string) Config {
+	return Config{
+		Data:          defaultData(env),
+		Listen:        "127.0.0.1:8420",
+		OpenAgent:     "default",
+		MaxBody:       16 << 20,
+		MaxMessage:    16 << 20,
+		ShutdownGrace: 10 * time.Second,
+		Upstream:      Upstream{Parallel: 8, ConnectTimeout: 20 * time.Second, CallTimeout: 10 * time.Minute, KillGrace: 3 * time.Second},
+		Approvals:     Approvals{TTL: 30 * time.Minute, Hold: 50 * time.Second},
+		Audit:         Audit{MaxBody: 32 << 10, Linger: 2 * time.Millisecond},
+		Builtins:      Builtins{Host: Host{Enabled: true}},
+		Log:           Log{Level: "info", Format: "text"},
+		GC:            GC{HeapFloor: 32 << 20},
+	}
+}
+
+func defaultData(env func(string) string) string {
+	if dir := env("XDG_DATA_HOME"); filepath.IsAbs(dir) {
+		return filepath.Join(dir, "doorward")
+	}
+	home := env("HOME")
+	if home == "" {
+		home, _ = os.UserHomeDir()
+	}
+	return filepath.Join(home, ".local", "share", "doorward")
+}
+
+// Secrets are the values that must never be shown, for the redactor.
+func (c *Config) Secrets() []string {
+	var out []string
+	for _, f := range fields(c) {
+		if f.secret && f.value.String() != "" {
+			out = append(out, f.value.String())
+		}
+	}
+	return out
+}
