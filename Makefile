@@ -1,0 +1,60 @@
+# make demo   shows the product on real calls, needs Go only
+# make test   the check of a change: format, vet, tests with -race, real peers, conformance, cases
+# make check  all of that and the slow part: lint, vulnerabilities, fuzzing, chaos
+# make bench  the figures of docs/performance.md
+
+# The standard library of 1.27.3 has no known reachable vulnerability; go.mod allows 1.26 for a plain go build.
+export GOTOOLCHAIN = go1.27.3
+
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS := -s -w -X doorward.dev/doorward/internal/cli.version=$(VERSION)
+TOOL    := go tool -modfile=devtools/go.mod
+
+.DEFAULT_GOAL := build
+.PHONY: build demo test unit outside check lint vuln fuzz chaos bench fmt generate setup clean
+
+build: ## the binary: bin/doorward
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/doorward ./cmd/doorward
+
+demo: build ## a readable walk through the product on real calls, then it keeps serving
+	./bin/doorward demo
+
+setup: ## install what the tests need, or say what is missing
+	bash test/setup.sh
+
+test: unit outside ## the check of a change
+
+unit: ## format, vet and the tests of the packages
+	@test -z "$$(gofmt -l cmd internal test)" || { echo 'gofmt is needed (make fmt):'; gofmt -l cmd internal test; exit 1; }
+	go vet ./...
+	go test -race -timeout 8m ./cmd/... ./internal/...
+
+outside: setup ## the built binary from outside: cases, real peers, conformance
+	go test -count=1 -timeout 15m -p 1 ./test/cases ./test/peers ./test/conformance
+
+check: test lint vuln fuzz chaos ## everything
+
+lint:
+	$(TOOL) staticcheck ./...
+	cd test/bench && go vet ./...
+
+vuln: ## known vulnerabilities, from a database that comes as a module: needs no network but the module proxy
+	bash devtools/vuln.sh
+
+fuzz: ## each fuzz test for ten seconds
+	bash devtools/fuzz.sh 10s
+
+chaos: ## kill -9 under load, leaks
+	go test -count=1 -timeout 20m ./test/chaos
+
+bench:
+	bash test/bench/run.sh
+
+fmt:
+	gofmt -w cmd internal test
+
+generate:
+	go generate ./...
+
+clean:
+	rm -rf bin dist
