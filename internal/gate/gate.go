@@ -12,7 +12,7 @@ import (
 	"doorward.dev/doorward/internal/auth"
 	"doorward.dev/doorward/internal/catalog"
 	"doorward.dev/doorward/internal/db"
-	"doorward.dev/doorward/internal/policy"
+	"doorward.dev/doorward/internal/fault"
 	"doorward.dev/doorward/internal/secret"
 	"doorward.dev/doorward/internal/upstream"
 )
@@ -59,106 +59,66 @@ type Deps struct {
 }
 
 // Gate is the keeper. Safe for concurrent use.
-type Gate struct{}
+type Gate struct {
+	Deps
+	visible visibleCache
+	waiting waiters
+	watch   observers
+	closing chan struct{} // closed when Run ends: callers that wait for a person are answered
 
-// New makes a gate.
-func New(d Deps) (*Gate, error) { panic("pending") }
+	// How often a caller that waits hears of it, the database is asked for decisions of other
+	// processes, and overdue approvals are swept. Tests shorten them.
+	progressEvery, pollEvery, sweepEvery time.Duration
+}
+
+// New makes a gate. Run must run for overdue approvals to be swept; no call depends on it.
+func New(d Deps) (*Gate, error) {
+	if d.DB == nil || d.Auth == nil || d.Catalog == nil || d.Upstream == nil || d.Audit == nil {
+		return nil, fault.New(fault.Internal, "gate: a dependency is missing")
+	}
+	if d.Redactor == nil {
+		d.Redactor = &secret.Redactor{}
+	}
+	if d.Now == nil {
+		d.Now = time.Now
+	}
+	if d.ApprovalTTL <= 0 {
+		d.ApprovalTTL = 30 * time.Minute
+	}
+	if d.HoldFor <= 0 {
+		d.HoldFor = 50 * time.Second
+	}
+	return &Gate{
+		Deps: d, closing: make(chan struct{}),
+		progressEvery: 5 * time.Second, pollEvery: time.Second, sweepEvery: 5 * time.Second,
+	}, nil
+}
 
 // Call takes c through all stages. An error is a *fault.Error (a refusal or a failure of Doorward or the
 // upstream) or an *mcp.RPCError (the upstream answered with a JSON-RPC error, passed on as it is).
 // Every attempt leaves its outcome in the record before Call returns.
-func (g *Gate) Call(ctx context.Context, c *Call) (Result, error) { panic("pending") }
-
-// Forward is Call for the requests that are not tools: prompts, resources, completion. server names the
-// target; stop, grant (any tool of the server), server state and record apply.
-func (g *Gate) Forward(ctx context.Context, c *Call) (Result, error) { panic("pending") }
-
-// Visible lists the tools that caller may call now, of one server or ("") of all: exactly those whose
-// decision is not a refusal. The result is cached per snapshot and shared: do not change it.
-func (g *Gate) Visible(caller *auth.Caller, server string) []*catalog.Tool { panic("pending") }
-
-// Explanation says what would happen to a call, stage by stage, without calling.
-type Explanation struct {
-	Tool    string         `json:"tool"`
-	Agent   string         `json:"agent"`
-	Verdict policy.Verdict `json:"-"`
-	Action  string         `json:"decision"`
-	Stage   string         `json:"stage"`
-	Rule    string         `json:"rule,omitempty"`
-	Reason  string         `json:"reason,omitempty"`
-	Message string         `json:"message"`
-	Steps   []Step         `json:"steps"`
+func (g *Gate) Call(ctx context.Context, c *Call) (Result, error) {
+	a := g.begin(c)
+	if err := a.pass(ctx); err != nil {
+		return a.refused(ctx, err)
+	}
+	raw, err := a.dispatch(ctx)
+	return a.outcome(ctx, raw, err)
 }
 
-// Step is one stage of an Explanation.
-type Step struct {
-	Stage   string `json:"stage"`
-	Outcome string `json:"outcome"` // pass, tighten, refuse, not reached
-	Detail  string `json:"detail"`
-}
-
-// Explain says which stage decides a call of tool ("server/tool") by caller, and why.
-func (g *Gate) Explain(ctx context.Context, caller *auth.Caller, tool string, args json.RawMessage) (Explanation, error) {
-	panic("pending")
-}
-
-// Approval is a held call as REST shows it.
-type Approval struct {
-	ID           string          `json:"id"`
-	Status       string          `json:"status"` // PENDING, APPROVED, DENIED, EXPIRED, CONSUMED
-	AgentID      string          `json:"agent_id,omitempty"`
-	PersonID     string          `json:"person_id,omitempty"`
-	ServerID     string          `json:"server_id"`
-	Server       string          `json:"server_name"`
-	ToolID       string          `json:"tool_id"`
-	Tool         string          `json:"tool_name"`
-	Fingerprint  string          `json:"fingerprint"`
-	ArgsDigest   string          `json:"args_digest"`
-	Arguments    json.RawMessage `json:"arguments"` // redacted
-	PolicyID     string          `json:"policy_id,omitempty"`
-	Reason       string          `json:"reason"`
-	TraceID      string          `json:"trace_id"`
-	CreatedAt    int64           `json:"created_at"`
-	ExpiresAt    int64           `json:"expires_at"`
-	DecidedAt    int64           `json:"decided_at,omitempty"`
-	DecidedBy    string          `json:"decided_by,omitempty"`
-	DecideReason string          `json:"decide_reason,omitempty"`
-	ConsumedAt   int64           `json:"consumed_at,omitempty"`
-}
-
-// Approvals lists approvals of a workspace, newest first; status "" is all. Overdue ones are shown EXPIRED.
-func (g *Gate) Approvals(ctx context.Context, ws, status string, limit int) ([]Approval, error) {
-	panic("pending")
-}
-
-// Decide approves or denies a held call. The decider is the authenticated person, never an agent, and
-// not the requester (case 9). Deciding twice is fault.Conflict.
-func (g *Gate) Decide(ctx context.Context, by *auth.Caller, id string, approve bool, reason string) (Approval, error) {
-	panic("pending")
-}
-
-// StopRequest is a targeted emergency stop (PV-30 to PV-35).
-type StopRequest struct {
-	Scope    string `json:"scope"` // server, agent
-	TargetID string `json:"target_id"`
-	Reason   string `json:"reason,omitempty"`
-}
-
-// StopResult says what a stop did.
-type StopResult struct {
-	Scope            string `json:"scope"`
-	TargetID         string `json:"target_id"`
-	Changed          bool   `json:"changed"`
-	ExpiredApprovals int    `json:"expired_approvals"`
-}
-
-// EmergencyStop stops a target at once: the change, the end of its open approvals and the record of kind
-// stop belong together.
-func (g *Gate) EmergencyStop(ctx context.Context, by *auth.Caller, r StopRequest) (StopResult, error) {
-	panic("pending")
-}
-
-// Withdraw expires open and approved, unused approvals of a server or tool (pause, un-admission, rule change to DENY).
-func (g *Gate) Withdraw(ctx context.Context, ws, serverID, toolID, why string) (int, error) {
-	panic("pending")
+// pass takes the attempt through every stage before dispatch. The first error ends it.
+func (a *attempt) pass(ctx context.Context) error {
+	if err := a.resolve(); err != nil { // caller, stop, grant: which tool, and may the caller know it
+		return err
+	}
+	if err := a.decide(); err != nil { // stop, grant, server, admission, rules
+		return err
+	}
+	if err := a.checkArguments(); err != nil { // the schema of the admitted definition
+		return err
+	}
+	if err := a.approval(ctx); err != nil { // a person, where the decision asks for one
+		return err
+	}
+	return a.intent(ctx) // durable before a tool with side effects runs
 }

@@ -129,6 +129,9 @@ CREATE TABLE approval (
 );
 CREATE INDEX approval_open ON approval (workspace_id, status, created_at);
 CREATE INDEX approval_match ON approval (tool_id, args_digest, status);
+-- One open approval per call, also when two replicas hold the same call at once.
+CREATE UNIQUE INDEX approval_one_open ON approval (workspace_id, agent_id, person_id, tool_id, fingerprint, args_digest)
+  WHERE status = 'PENDING';
 
 -- The record. Rows are only ever added; each carries the hash of the one before it.
 -- A call with side effects has two rows, intent then outcome, with one trace_id.

@@ -1,0 +1,90 @@
+package gate
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"doorward.dev/doorward/internal/auth"
+	"doorward.dev/doorward/internal/catalog"
+	"doorward.dev/doorward/internal/fault"
+	"doorward.dev/doorward/internal/policy"
+	"doorward.dev/doorward/internal/upstream"
+)
+
+const reasonUnknownServer = "UNKNOWN_SERVER"
+
+// Forward is Call for the requests that are not tools: prompts, resources, completion. server names the
+// target; stop, grant (any tool of the server), server state and record apply. A rule that denies an agent everything holds
+// here too; one that asks for approval is about tools.
+func (g *Gate) Forward(ctx context.Context, c *Call) (Result, error) {
+	a := g.begin(c)
+	a.event.Arguments = c.Params
+	if err := a.passOther(); err != nil {
+		return a.refused(ctx, err)
+	}
+	raw, err := g.carry(ctx, &upstream.Request{
+		ServerID: a.server.ID, Method: c.Method, Params: c.Params, Safe: safeMethod(c.Method), Client: c.Client,
+	})
+	return a.outcome(ctx, raw, err)
+}
+
+// passOther takes a request that is no tool call through its stages.
+func (a *attempt) passOther() error {
+	if a.call.Method == "tools/call" {
+		a.decided(policy.Deny, policy.StageCaller, "", "NOT_FORWARDED")
+		return a.refusal(fault.Internal, "NOT_FORWARDED", "a tool call must pass the gate as one")
+	}
+	sv := a.snap.ServerByName(a.caller.WorkspaceID, a.call.Server)
+	if sv != nil {
+		a.server = sv
+		a.event.ServerID, a.event.Server = sv.ID, sv.Name
+	}
+	f := callerFacts(a.caller)
+	f.Admission, f.ServerRules = policy.Admitted, everyoneMay
+	if sv != nil {
+		f.Granted = grantsServer(a.caller, sv)
+		f.ServerState, f.ServerReason = sv.State, sv.StateReason
+		f.AgentRules = a.snap.AgentRules[a.caller.AgentID][""]
+	}
+	v := policy.Decide(&f)
+	a.verdict = v
+	switch {
+	case v.Hidden: // one answer for a server that does not exist and one that the caller must not know
+		a.decided(policy.Deny, v.Stage, "", v.Reason)
+		if sv == nil {
+			a.event.Reason = reasonUnknownServer
+		}
+		return a.refusal(fault.NotFound, reasonUnknownServer, "unknown server: %s", cut(a.call.Server, nameLimit))
+	case v.Action == policy.Deny:
+		return a.refusedBy(v)
+	}
+	a.decided(policy.Allow, v.Stage, v.RuleID, v.Reason)
+	return nil
+}
+
+// grantsServer: any tool of the server is granted, or all of them would be.
+func grantsServer(c *auth.Caller, sv *catalog.ServerView) bool {
+	// No tool has this name, so only an entry for the whole server, or for everything, grants it.
+	if c.Granted(sv.Name, "\x00") {
+		return true
+	}
+	return slices.ContainsFunc(sv.Tools, func(t *catalog.Tool) bool { return c.Granted(sv.Name, t.Name) })
+}
+
+// safeMethod: the request changes nothing and may be sent again when its fate is unknown.
+func safeMethod(method string) bool {
+	return strings.HasSuffix(method, "/list") || method == "prompts/get" || method == "resources/read" || method == "completion/complete"
+}
+
+// serversOf gives the servers of a workspace by name.
+func serversOf(snap *catalog.Snapshot, ws string) []*catalog.ServerView {
+	var out []*catalog.ServerView
+	for _, sv := range snap.Servers {
+		if sv.WorkspaceID == ws {
+			out = append(out, sv)
+		}
+	}
+	slices.SortFunc(out, func(a, b *catalog.ServerView) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}
