@@ -1,9 +1,14 @@
 // Package audit owns the record: the chained rows of audit_events, their one
 // writer with group commit, verification and queries. It decides nothing.
+//
+// Every row holds the hash of the row before it, and the head of the chain
+// (number and hash of the last row) is kept beside the table in the same
+// transaction. So a row that was changed, removed, added or moved is found by
+// Verify, also at the end of the table. Whoever can rewrite the whole database, rows and
+// head, can forge the whole record: copies of the head kept elsewhere show that.
 package audit
 
 import (
-	"context"
 	"time"
 
 	"doorward.dev/doorward/internal/db"
@@ -99,41 +104,3 @@ type Options struct {
 	Linger    time.Duration // how long the writer waits for company under load, default 2 ms; alone it commits at once
 	Now       func() time.Time
 }
-
-// Log is the record of one database. Create with New, run Run, then Write from any goroutine.
-type Log struct{}
-
-// New reads the head of the chain and returns the log.
-func New(ctx context.Context, o Options) (*Log, error) { panic("pending") }
-
-// Run is the one writer; it returns when ctx has ended and all accepted rows are written.
-func (l *Log) Run(ctx context.Context) error { panic("pending") }
-
-// Write adds a row and returns when it is as durable as asked. An error means
-// that the row is not in the record: the caller must fail closed.
-func (l *Log) Write(ctx context.Context, e *Event, d Durability) error { panic("pending") }
-
-// Filter selects rows; zero fields select all.
-type Filter struct {
-	WorkspaceID, AgentID, ServerID, ToolID, TraceID, Door, Method string
-	Decision, Status                                              string
-	Kind                                                          Kind
-	From, To                                                      int64 // unix microseconds
-	Before                                                        int64 // seq cursor: rows below it; 0 = newest
-	Limit                                                         int   // default 50, at most 200
-}
-
-// List returns rows, newest first.
-func List(ctx context.Context, d *db.DB, f Filter) ([]Event, error) { panic("pending") }
-
-// Verdict is the result of Verify.
-type Verdict struct {
-	Rows   int64  `json:"rows"`
-	Whole  bool   `json:"whole"`
-	BadSeq int64  `json:"bad_seq,omitempty"` // first row that does not fit
-	Why    string `json:"why,omitempty"`
-	Head   string `json:"head"` // hash of the last good row
-}
-
-// Verify walks the whole chain: every seq present, every hash right, every body matching.
-func Verify(ctx context.Context, d *db.DB) (Verdict, error) { panic("pending") }

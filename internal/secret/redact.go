@@ -54,6 +54,15 @@ func (r *Redactor) Redact(text []byte) []byte {
 	return n.redact(text)
 }
 
+// RedactString is Redact for a string; it returns text itself where none is known.
+func (r *Redactor) RedactString(text string) string {
+	n := r.current.Load()
+	if n == nil || len(text) < n.least {
+		return text
+	}
+	return string(n.redact([]byte(text)))
+}
+
 // Longest is the length in bytes of the longest form looked for. Who redacts
 // a part of a text must give that much more than it keeps, so that no secret is cut in two unseen.
 func (r *Redactor) Longest() int {

@@ -1,0 +1,281 @@
+package audit
+
+import (
+	"context"
+	"crypto/sha256"
+	"database/sql"
+	"errors"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"doorward.dev/doorward/internal/fault"
+	"doorward.dev/doorward/internal/secret"
+)
+
+const (
+	maxBatch      = 256              // rows of one transaction
+	wide          = 8                // rows of one INSERT when there are enough
+	batchTime     = 30 * time.Second // a PostgreSQL that hangs must not hold callers for ever
+	defaultLinger = 2 * time.Millisecond
+)
+
+// Log is the record of one database. Create with New, run Run, then Write from any goroutine.
+type Log struct {
+	o            Options
+	insert, many *sql.Stmt
+	setHead      *sql.Stmt
+
+	mu      sync.Mutex
+	queue   []*entry
+	stopped bool
+	wake    chan struct{} // capacity 1: the queue is no longer empty, or Run must end
+
+	batches atomic.Int64 // committed
+
+	// Of the writer only.
+	head      head
+	headKnown bool
+	fullSync  bool // the connection may be at synchronous=FULL
+	args      []any
+}
+
+// entry is a row on its way; pooled with its channel.
+type entry struct {
+	event   *Event
+	power   bool
+	content [sha256.Size]byte
+	done    chan error // capacity 1
+}
+
+var entries = sync.Pool{New: func() any { return &entry{done: make(chan error, 1)} }}
+
+// New reads the head of the chain and returns the log.
+func New(ctx context.Context, o Options) (*Log, error) {
+	if o.MaxBody <= 0 {
+		o.MaxBody = defaultMaxBody
+	}
+	if o.Linger <= 0 {
+		o.Linger = defaultLinger
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Redactor == nil {
+		o.Redactor = new(secret.Redactor)
+	}
+	l := &Log{o: o, wake: make(chan struct{}, 1)}
+	if err := o.DB.Tx(ctx, func(tx *sql.Tx) error { return l.startHead(ctx, tx) }); err != nil {
+		return nil, err
+	}
+	for _, s := range []struct {
+		stmt **sql.Stmt
+		text string
+	}{{&l.insert, insertSQL(1)}, {&l.many, insertSQL(wide)}, {&l.setHead, setHeadSQL}} {
+		var err error
+		if *s.stmt, err = o.DB.Write.PrepareContext(ctx, s.text); err != nil {
+			return nil, unwritable(err)
+		}
+	}
+	return l, nil
+}
+
+func unwritable(err error) *fault.Error {
+	return fault.Wrap(fault.Unavailable, err, "the audit record cannot be written, so nothing is done; try again").Why("AUDIT_UNAVAILABLE")
+}
+
+// Write adds a row and returns when it is as durable as asked. An error means
+// that the row is not in the record: the caller must fail closed. The end of
+// ctx does not take a row back: the outcome of a call belongs in the record also when its caller has gone.
+// Write takes e until it returns and fills its digests, bodies, Seq, ID and hashes.
+func (l *Log) Write(ctx context.Context, e *Event, d Durability) error {
+	l.prepare(e)
+	n := entries.Get().(*entry)
+	n.event, n.power, n.content = e, d == Power || l.o.PowerSafe, e.content()
+	l.mu.Lock()
+	if l.stopped {
+		l.mu.Unlock()
+		return unwritable(errors.New("the log has ended"))
+	}
+	l.queue = append(l.queue, n)
+	first := len(l.queue) == 1
+	l.mu.Unlock()
+	if first {
+		l.poke()
+	}
+	err := <-n.done
+	n.event = nil
+	entries.Put(n)
+	return err
+}
+
+func (l *Log) poke() {
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run is the one writer; it returns when ctx has ended and all accepted rows are written.
+func (l *Log) Run(ctx context.Context) error {
+	defer context.AfterFunc(ctx, l.poke)()
+	var spare []*entry
+	before := 0 // rows of the batch before
+	for {
+		l.mu.Lock()
+		if len(l.queue) == 0 && ctx.Err() != nil {
+			l.stopped = true
+			l.mu.Unlock()
+			return l.close()
+		}
+		waiting := len(l.queue)
+		l.mu.Unlock()
+		if waiting == 0 {
+			<-l.wake
+			continue
+		}
+		if before > 1 || waiting > 1 {
+			l.linger(waiting)
+		}
+		l.mu.Lock()
+		batch := l.queue
+		l.queue = spare[:0]
+		l.mu.Unlock()
+		before = len(batch)
+		for rest := batch; len(rest) > 0; {
+			n := min(len(rest), maxBatch)
+			l.commit(rest[:n])
+			rest = rest[n:]
+		}
+		clear(batch)
+		spare = batch
+	}
+}
+
+// linger lets the callers that can run do so as long as that brings rows: they are
+// on their way here, and one transaction for many rows costs a fraction. When nobody else
+// can run, or what runs brings nothing, it ends at once, so it never waits for nothing.
+func (l *Log) linger(waiting int) {
+	until := time.Now().Add(l.o.Linger)
+	for waiting < maxBatch && time.Now().Before(until) {
+		runtime.Gosched()
+		l.mu.Lock()
+		now := len(l.queue)
+		l.mu.Unlock()
+		if now == waiting {
+			return
+		}
+		waiting = now
+	}
+}
+
+// commit writes one batch in one transaction and tells each of its callers.
+func (l *Log) commit(batch []*entry) {
+	err := l.write(batch)
+	if err != nil {
+		l.headKnown = false // the commit may have happened or not: ask before the next batch
+		err = unwritable(err)
+	}
+	for _, n := range batch {
+		n.done <- err
+	}
+}
+
+func (l *Log) write(batch []*entry) error {
+	ctx := context.Background() // also while shutting down: accepted rows are written
+	if l.o.DB.IsPostgres() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, batchTime)
+		defer cancel()
+	}
+	conn, err := l.o.DB.Write.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if err := l.synchronous(ctx, conn, batch); err != nil {
+		return err
+	}
+	tx, err := conn.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback() //nolint:errcheck // after a commit it does nothing, else the first error counts
+	// On PostgreSQL another replica may have written: lock the head and read it anew.
+	at := l.head
+	if !l.headKnown || l.o.DB.IsPostgres() {
+		if at, err = readHead(ctx, tx, l.o.DB.IsPostgres()); err != nil {
+			return err
+		}
+	}
+	if at, err = l.insertAll(ctx, tx, at, batch); err != nil {
+		return err
+	}
+	if _, err := tx.StmtContext(ctx, l.setHead).ExecContext(ctx, at.String()); err != nil {
+		return err
+	}
+	if err := tx.Commit(); err != nil {
+		return err
+	}
+	l.head, l.headKnown = at, true
+	l.batches.Add(1)
+	return nil
+}
+
+// Batches is how many transactions have been committed; with the number of rows it tells how well they share.
+func (l *Log) Batches() int64 { return l.batches.Load() }
+
+// synchronous makes the next commit of a SQLite connection as durable as the
+// batch asks. It cannot be set within a transaction. A commit with FULL makes all rows before it
+// durable too. PostgreSQL's default is power-safe already.
+func (l *Log) synchronous(ctx context.Context, conn *sql.Conn, batch []*entry) error {
+	if l.o.DB.IsPostgres() {
+		return nil
+	}
+	power := false
+	for _, n := range batch {
+		power = power || n.power
+	}
+	pragma := "PRAGMA synchronous=NORMAL"
+	if power {
+		// Set it each time: the pool may have opened a new connection meanwhile.
+		pragma = "PRAGMA synchronous=FULL"
+	} else if !l.fullSync {
+		return nil
+	}
+	_, err := conn.ExecContext(ctx, pragma)
+	l.fullSync = power || err != nil
+	return err
+}
+
+func (l *Log) insertAll(ctx context.Context, tx *sql.Tx, at head, batch []*entry) (head, error) {
+	one, many := tx.StmtContext(ctx, l.insert), (*sql.Stmt)(nil)
+	if len(batch) >= wide {
+		many = tx.StmtContext(ctx, l.many)
+	}
+	for len(batch) > 0 {
+		stmt, n := one, 1
+		if len(batch) >= wide {
+			stmt, n = many, wide
+		}
+		l.args = l.args[:0]
+		for _, en := range batch[:n] {
+			e := en.event
+			e.Seq, e.PrevHash = at.seq+1, at.hash
+			e.Hash = link(e.PrevHash, e.Seq, en.content)
+			at = head{e.Seq, e.Hash}
+			l.args = e.values(l.args)
+		}
+		if _, err := stmt.ExecContext(ctx, l.args...); err != nil {
+			return at, err
+		}
+		batch = batch[n:]
+	}
+	clear(l.args[:cap(l.args)]) // keep no bodies alive
+	return at, nil
+}
+
+func (l *Log) close() error {
+	return errors.Join(l.insert.Close(), l.many.Close(), l.setHead.Close())
+}
