@@ -6,12 +6,15 @@ package door
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"doorward.dev/doorward/internal/audit"
 	"doorward.dev/doorward/internal/auth"
+	"doorward.dev/doorward/internal/bridge"
 	"doorward.dev/doorward/internal/catalog"
 	"doorward.dev/doorward/internal/db"
 	"doorward.dev/doorward/internal/gate"
@@ -19,7 +22,7 @@ import (
 	"doorward.dev/doorward/internal/upstream"
 )
 
-// Deps is what a Door needs. Auth, Catalog, Gate, Upstream, DB and Box must be set.
+// Deps is what a Door needs. Auth, Catalog, Gate, Upstream and Box must be set.
 type Deps struct {
 	Auth     *auth.Auth
 	Catalog  *catalog.Catalog
@@ -42,24 +45,96 @@ type Deps struct {
 
 // Door serves callers. Safe for concurrent use.
 type Door struct {
-	d Deps
+	d        Deps
+	sessions *bridge.Sessions
+	lists    listCache
+	merged   mergedCache
+	degraded atomic.Pointer[degradedNames]
+	hub      hub
+	metrics  *metrics
+	draining atomic.Bool
+	drained  chan struct{} // closed by Drain: standing streams end
+	ctx      context.Context
+	stop     context.CancelFunc
 }
 
-// New makes a door.
-func New(d Deps) (*Door, error) { return &Door{d: d}, nil }
+// New makes a door. Run must run for change notifications and sweeping.
+func New(d Deps) (*Door, error) {
+	if d.Auth == nil || d.Catalog == nil || d.Gate == nil || d.Upstream == nil || d.Box == nil {
+		return nil, errors.New("door: Auth, Catalog, Gate, Upstream and Box must be set")
+	}
+	if d.Log == nil {
+		d.Log = slog.New(slog.DiscardHandler)
+	}
+	if d.Now == nil {
+		d.Now = time.Now
+	}
+	if d.MaxBody <= 0 {
+		d.MaxBody = 16 << 20
+	}
+	if d.KeepAlive <= 0 {
+		d.KeepAlive = 15 * time.Second
+	}
+	if d.Version == "" {
+		d.Version = "dev"
+	}
+	n := &Door{d: d, drained: make(chan struct{})}
+	n.ctx, n.stop = context.WithCancel(context.Background())
+	n.sessions = bridge.NewSessions(n.ctx, d.Box.Key("session"), d.Now)
+	n.metrics = newMetrics(n)
+	n.hub.init()
+	d.Catalog.OnChange(func(*catalog.Snapshot) {
+		n.lists.clear()
+		n.merged.clear()
+		n.hub.dirty("", kindTools|kindPrompts|kindResources)
+	})
+	return n, nil
+}
 
 // Handler serves every route; callers authenticate with bearer keys.
-func (d *Door) Handler() http.Handler { panic("pending") }
+func (d *Door) Handler() http.Handler {
+	mux := http.NewServeMux()
+	d.routesMCP(mux, d.authenticate)
+	d.routesTools(mux)
+	d.routesHealth(mux)
+	d.routesREST(mux)
+	return d.guard(mux)
+}
 
 // OpenHandler serves the MCP routes to the agent of that name without a key, for a loopback test listener.
-func (d *Door) OpenHandler(agent string) http.Handler { panic("pending") }
+func (d *Door) OpenHandler(agent string) http.Handler {
+	mux := http.NewServeMux()
+	d.routesMCP(mux, func(*http.Request) (*auth.Caller, error) { return d.d.Auth.AnonymousAgent(agent) })
+	d.routesHealth(mux)
+	return d.guard(mux)
+}
 
-// Run owns the sweepers and the fan-out of change notifications; it returns when ctx has ended.
-func (d *Door) Run(ctx context.Context) error { panic("pending") }
+// sweepEvery is how often idle sessions are looked for.
+const sweepEvery = time.Minute
+
+// Run owns the sweeper of sessions and the fan-out of change notifications; it returns when ctx has ended.
+// Calls of older clients, which outlive their connection, are cancelled then.
+func (d *Door) Run(ctx context.Context) error {
+	defer d.stop()
+	go d.runHub(ctx)
+	tick := time.NewTicker(sweepEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			<-d.hub.stopped
+			return nil
+		case <-tick.C:
+			for _, s := range d.sessions.Sweep() {
+				d.d.Upstream.EndSession(s.ID)
+			}
+		}
+	}
+}
 
 // Drain makes the door refuse new calls (503) and end its event streams; running calls go on.
-func (d *Door) Drain() { panic("pending") }
-
-// Changed tells the clients concerned that a server announced a change; wire it to upstream.Deps.OnChanged.
-// method is the notification's. It never blocks.
-func (d *Door) Changed(serverID, method string, params []byte) { panic("pending") }
+func (d *Door) Drain() {
+	if d.draining.CompareAndSwap(false, true) {
+		close(d.drained)
+	}
+}

@@ -1,0 +1,72 @@
+package door
+
+import (
+	"bytes"
+	"net/http"
+
+	"doorward.dev/doorward/internal/fault"
+	"doorward.dev/doorward/internal/mcp"
+	"doorward.dev/doorward/internal/upstream"
+)
+
+// postModern handles one message of 2026-07-28. Everything the request needs is in it:
+// a session id that came along is ignored. It reports whether nothing of the message is in use any more.
+func (p *peer) postModern(m *mcp.Message, acc accept) (clean bool) {
+	switch {
+	case m.IsResponse():
+		p.fail(http.StatusBadRequest, m.ID, fault.New(fault.InvalidRequest, "revision 2026-07-28 has no responses from clients: send inputResponses with the request"))
+		return true
+	case m.IsNotification():
+		accepted(p.w) // cancelling is closing the connection here, so there is nothing to do
+		return true
+	case p.d.draining.Load():
+		p.refuse(m.ID, errDraining())
+		return true
+	}
+	x := &exchange{peer: p, m: m, era: mcp.Modern}
+	if err := x.readMeta(); err != nil {
+		p.refuse(m.ID, err)
+		return true
+	}
+	if m.Method == "subscriptions/listen" {
+		x.listen()
+		return false
+	}
+	x.out = p.d.newReply(p.w, acc)
+	result, err := x.request(p.r.Context())
+	x.respond(result, err)
+	return err == nil
+}
+
+// readMeta checks the headers against the body and takes from _meta what this side needs.
+func (x *exchange) readMeta() error {
+	meta, err := checkModern(x.r.Header, x.m, x.toolSchema())
+	if err != nil {
+		return err
+	}
+	x.version, x.caps, x.level = meta.Version, meta.Capabilities, meta.LogLevel
+	x.client = upstream.Client{Era: mcp.Modern, Version: x.version, Capabilities: x.caps, Notify: x.notify}
+	return nil
+}
+
+// toolSchema is the input schema of the called tool, when it asks for arguments in headers and the
+// caller may know the tool: a hidden tool must answer as one that does not exist.
+func (x *exchange) toolSchema() []byte {
+	if x.m.Method != "tools/call" {
+		return nil
+	}
+	name, _ := mcp.String(mcp.Get(x.m.Params, "name"))
+	tools := x.snap.Lookup(x.caller.WorkspaceID, name)
+	if x.sc.server != nil {
+		tools = nil
+		if t := x.sc.server.Tool(name); t != nil {
+			tools = append(tools, t)
+		}
+	}
+	for _, t := range tools {
+		if x.caller.Granted(t.ServerName, t.Name) && bytes.Contains(t.Definition, []byte(`"x-mcp-header"`)) {
+			return mcp.Get(t.Definition, "inputSchema")
+		}
+	}
+	return nil
+}
