@@ -34,14 +34,6 @@ const (
 	MetaSubscriptionID     = "io.modelcontextprotocol/subscriptionId"
 )
 
-// Canonical returns RFC 8785 JSON: members sorted, no white space, numbers normalised; a number that a float64
-// would not hold exactly keeps its own (normalised) digits, so that different numbers stay different.
-func Canonical(raw []byte) ([]byte, error) { panic("pending") }
-
-// PublicName is the name of a tool on the aggregate door: <server>__<tool>, characters outside
-// [A-Za-z0-9_-] as _, at most 64 bytes (cut names end in _ and 8 hex of a digest).
-func PublicName(server, tool string) string { panic("pending") }
-
 // Listing is the outcome of one walk through all pages of tools/list.
 type Listing struct {
 	Tools    []json.RawMessage // definitions, byte for byte
