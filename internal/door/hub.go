@@ -103,6 +103,7 @@ func (d *Door) Changed(serverID, method string, params json.RawMessage) {
 	if !ok {
 		return
 	}
+	params = d.redact(params)
 	d.hub.mu.Lock()
 	defer d.hub.mu.Unlock()
 	for l := range d.hub.listeners {
@@ -301,10 +302,10 @@ func (d *Door) follow(s *bridge.Session, serverID string) {
 			if method == "notifications/message" && belowLevel(params, s.Level()) {
 				return
 			}
-			l.send(method, params)
+			l.send(method, d.redact(params))
 		},
 		Ask: func(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, json.RawMessage, error) {
-			return s.Ask(ctx, method, params, l.st.Send)
+			return s.Ask(ctx, method, d.redact(params), l.st.Send)
 		},
 	}
 	l.streams.Go(func() {
@@ -312,4 +313,12 @@ func (d *Door) follow(s *bridge.Session, serverID string) {
 			d.d.Log.Debug("standing stream of a session ended", "server", serverID, "err", err)
 		}
 	})
+}
+
+// redact takes configured secrets out of what a server says by itself, which does not come through the gate.
+func (d *Door) redact(params json.RawMessage) json.RawMessage {
+	if d.d.Redactor == nil {
+		return params
+	}
+	return d.d.Redactor.Redact(params)
 }

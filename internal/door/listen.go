@@ -13,8 +13,6 @@ import (
 	"doorward.dev/doorward/internal/upstream"
 )
 
-const metaSubscription = "io.modelcontextprotocol/subscriptionId"
-
 // maxListenURIs bounds the resources of one subscriptions/listen.
 const maxListenURIs = 1000
 
@@ -69,7 +67,7 @@ func (x *exchange) tagged(params json.RawMessage) json.RawMessage {
 	if !mcp.IsObject(meta) {
 		meta = emptyResult
 	}
-	return mcp.Set(params, "_meta", mcp.Set(meta, metaSubscription, x.m.ID))
+	return mcp.Set(params, "_meta", mcp.Set(meta, mcp.MetaSubscriptionID, x.m.ID))
 }
 
 // serveListen writes the stream; the end by Doorward's will is an empty result.
@@ -87,7 +85,7 @@ func (x *exchange) serveListen(st *bridge.Stream) {
 		}
 		break
 	}
-	end := []byte(`{"resultType":"complete","_meta":{"` + metaSubscription + `":` + string(x.m.ID) + `}}`)
+	end := []byte(`{"resultType":"complete","_meta":{"` + mcp.MetaSubscriptionID + `":` + string(x.m.ID) + `}}`)
 	x.w.Write(appendEvent(nil, mcp.AppendResult(nil, x.m.ID, end)))
 	http.NewResponseController(x.w).Flush()
 }
@@ -189,7 +187,7 @@ func (x *exchange) watchResources(l *listener, s *catalog.ServerView, uris []str
 	c := &upstream.Client{Era: mcp.Modern, Version: x.version, Capabilities: x.caps,
 		Notify: func(method string, params json.RawMessage) {
 			if method == resourceUpdated {
-				l.send(method, params)
+				l.send(method, x.d.redact(params))
 			}
 		},
 	}

@@ -22,8 +22,6 @@ const (
 	doorTools     = "tools"
 )
 
-const sessionHeader = "Mcp-Session-Id"
-
 // identify finds the caller of a request.
 type identify func(*http.Request) (*auth.Caller, error)
 
@@ -148,7 +146,7 @@ func (p *peer) post() {
 		p.refuse(nil, err)
 		return
 	}
-	header := p.r.Header.Get("Mcp-Protocol-Version")
+	header := p.r.Header.Get(mcp.HeaderVersion)
 	if isBatch(b.b) {
 		p.postBatch(b.b, header, acc)
 		return // the parts of a batch may outlive it: its buffer is not used again
@@ -160,7 +158,7 @@ func (p *peer) post() {
 		return
 	}
 	var clean bool
-	if isModern(header) || isModern(metaVersion(&m)) {
+	if isModern(header) || modernMessage(&m) {
 		clean = p.postModern(&m, acc)
 	} else {
 		clean = p.postLegacy(&m, header, acc)
@@ -170,20 +168,14 @@ func (p *peer) post() {
 	}
 }
 
-// isModern: the revision has no sessions. Unknown later revisions are modern too, so that they are refused in that era's way.
+// isModern: the revision has no sessions. What is no revision at all but sorts behind them counts
+// too, so that it is refused in that era's way, with the list of what is spoken here.
 func isModern(version string) bool { return version >= mcp.V20260728 }
 
-// metaVersion is the revision a message names itself.
-func metaVersion(m *mcp.Message) string {
-	if m.Params == nil {
-		return ""
-	}
-	meta := mcp.Get(m.Params, "_meta")
-	if meta == nil {
-		return ""
-	}
-	v, _ := mcp.String(mcp.Get(meta, metaProtocolVersion))
-	return v
+// modernMessage: only clients of the era without sessions name the revision in each message.
+func modernMessage(m *mcp.Message) bool {
+	v := mcp.MetaVersion(m.Params)
+	return v != "" && !(mcp.Known(v) && mcp.EraOf(v) == mcp.Legacy)
 }
 
 func isBatch(b []byte) bool {

@@ -23,7 +23,7 @@ func (p *peer) owner() bridge.Owner {
 
 // session finds the session a request names, and checks the revision it names. Status 0: found.
 func (p *peer) session(header string) (s *bridge.Session, err error) {
-	id := p.r.Header.Get(sessionHeader)
+	id := p.r.Header.Get(mcp.HeaderSession)
 	if id == "" {
 		return nil, fault.New(fault.InvalidRequest, "header Mcp-Session-Id is missing: send initialize first")
 	}
@@ -138,7 +138,7 @@ func (p *peer) initialize(m *mcp.Message, header string) {
 		version = asked
 	}
 	s := p.d.sessions.New(p.owner(), version, mcp.Get(m.Params, "capabilities"))
-	p.w.Header().Set(sessionHeader, s.ID)
+	p.w.Header().Set(mcp.HeaderSession, s.ID)
 	writeJSON(p.w, http.StatusOK, mcp.AppendResult(nil, m.ID, p.initializeResult(version)))
 }
 
@@ -218,7 +218,7 @@ func (p *peer) runBatch(s *bridge.Session, msgs []mcp.Message, acc accept) {
 
 // get opens the session's standing event stream.
 func (p *peer) get() {
-	header := p.r.Header.Get("Mcp-Protocol-Version")
+	header := p.r.Header.Get(mcp.HeaderVersion)
 	if isModern(header) {
 		p.notAllowed()
 		return
@@ -288,7 +288,7 @@ func (p *peer) notAllowed() {
 
 // delete ends a session.
 func (p *peer) delete() {
-	header := p.r.Header.Get("Mcp-Protocol-Version")
+	header := p.r.Header.Get(mcp.HeaderVersion)
 	if isModern(header) {
 		p.notAllowed()
 		return

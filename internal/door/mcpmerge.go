@@ -135,10 +135,25 @@ func (x *exchange) merged(ctx context.Context, method string) (*mergedList, erro
 			l.sick = append(l.sick, s.Name)
 		}
 	}
+	if mergedLists[method].key == "name" {
+		l.publish()
+	}
 	if len(l.sick) == 0 { // what is missing is asked for again the next time
 		x.d.merged.put(key, l)
 	}
 	return l, nil
+}
+
+// publish gives items that are called by name the names of the aggregate.
+func (l *mergedList) publish() {
+	refs := make([]mcp.ToolRef, len(l.items))
+	for i, it := range l.items {
+		refs[i] = mcp.ToolRef{Server: it.server.Name, Tool: it.own}
+	}
+	for i, name := range mcp.PublicNames(refs) {
+		l.items[i].public = name
+		l.items[i].raw = mcp.Set(l.items[i].raw, "name", mcp.Quote(name))
+	}
 }
 
 // allPages walks one server's list; false when it is not whole.
@@ -158,12 +173,7 @@ func (x *exchange) allPages(ctx context.Context, s *catalog.ServerView, method s
 			if !ok {
 				continue
 			}
-			it := item{server: s, own: own, public: own, raw: raw}
-			if kind.key == "name" {
-				it.public = mcp.PublicName(s.Name, own)
-				it.raw = mcp.Set(raw, "name", mcp.Quote(it.public))
-			}
-			out = append(out, it)
+			out = append(out, item{server: s, own: own, public: own, raw: raw})
 		}
 		next, ok := mcp.String(mcp.Get(res.Raw, "nextCursor"))
 		if !ok || next == "" {

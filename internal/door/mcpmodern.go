@@ -2,6 +2,7 @@ package door
 
 import (
 	"bytes"
+	"encoding/json"
 	"net/http"
 
 	"doorward.dev/doorward/internal/fault"
@@ -40,18 +41,25 @@ func (p *peer) postModern(m *mcp.Message, acc accept) (clean bool) {
 
 // readMeta checks the headers against the body and takes from _meta what this side needs.
 func (x *exchange) readMeta() error {
-	meta, err := checkModern(x.r.Header, x.m, x.toolSchema())
-	if err != nil {
+	if err := mcp.CheckModern(x.r.Header, x.m); err != nil {
 		return err
 	}
-	x.version, x.caps, x.level = meta.Version, meta.Capabilities, meta.LogLevel
+	if schema := x.toolSchema(); schema != nil {
+		if err := mcp.CheckParamHeaders(x.r.Header, x.m.Params, schema); err != nil {
+			return err
+		}
+	}
+	meta := mcp.Get(x.m.Params, "_meta")
+	x.version = mcp.MetaVersion(x.m.Params)
+	x.caps = mcp.Get(meta, mcp.MetaClientCapabilities)
+	x.level, _ = mcp.String(mcp.Get(meta, mcp.MetaLogLevel))
 	x.client = upstream.Client{Era: mcp.Modern, Version: x.version, Capabilities: x.caps, Notify: x.notify}
 	return nil
 }
 
 // toolSchema is the input schema of the called tool, when it asks for arguments in headers and the
 // caller may know the tool: a hidden tool must answer as one that does not exist.
-func (x *exchange) toolSchema() []byte {
+func (x *exchange) toolSchema() json.RawMessage {
 	if x.m.Method != "tools/call" {
 		return nil
 	}

@@ -173,7 +173,7 @@ func (p *stdioProxy) take(ctx context.Context, line []byte) {
 func (p *stdioProxy) start(ctx context.Context, m *mcp.Message, batch bool, line []byte) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := func() {}
-	if !batch && isModern(metaVersion(m)) {
+	if !batch && modernMessage(m) {
 		done = p.noteOpen(string(m.ID), cancel)
 	}
 	p.running.Add(1)
@@ -234,7 +234,7 @@ func (p *stdioProxy) post(ctx context.Context, m *mcp.Message, line []byte) {
 	defer res.Body.Close()
 	if m.Method == "initialize" {
 		p.mu.Lock()
-		p.session = res.Header.Get(sessionHeader)
+		p.session = res.Header.Get(mcp.HeaderSession)
 		p.mu.Unlock()
 	}
 	answered := false
@@ -269,16 +269,16 @@ func (p *stdioProxy) headers(req *http.Request, m *mcp.Message) {
 	req.Header.Set("Authorization", "Bearer "+p.key)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if m != nil && isModern(metaVersion(m)) {
+	if m != nil && modernMessage(m) {
 		name, _ := mcp.String(mcp.Get(m.Params, "name"))
-		setModernHeaders(req.Header, m, p.schemas[name])
+		mcp.SetModernHeaders(req.Header, m.Method, m.Params, p.schemas[name])
 		return
 	}
 	if p.session != "" {
-		req.Header.Set(sessionHeader, p.session)
+		req.Header.Set(mcp.HeaderSession, p.session)
 	}
 	if p.version != "" && p.version >= mcp.V20250618 {
-		req.Header.Set("Mcp-Protocol-Version", p.version)
+		req.Header.Set(mcp.HeaderVersion, p.version)
 	}
 }
 
@@ -319,7 +319,7 @@ func (p *stdioProxy) learn(m *mcp.Message, msg []byte) {
 
 // reopen opens a new session with the client's own initialize when the old one is gone: a client on stdio knows no sessions and could not.
 func (p *stdioProxy) reopen(ctx context.Context, m *mcp.Message, old *http.Response) bool {
-	used := old.Request.Header.Get(sessionHeader)
+	used := old.Request.Header.Get(mcp.HeaderSession)
 	if used == "" || m.Method == "initialize" {
 		return false
 	}
@@ -344,7 +344,7 @@ func (p *stdioProxy) reopen(ctx context.Context, m *mcp.Message, old *http.Respo
 	defer res.Body.Close()
 	p.answers(res, func(msg []byte) { p.learn(&hello, msg) }) // the client has had this answer once
 	p.mu.Lock()
-	p.session = res.Header.Get(sessionHeader)
+	p.session = res.Header.Get(mcp.HeaderSession)
 	ok := p.session != ""
 	p.mu.Unlock()
 	if ok {
