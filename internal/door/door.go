@@ -41,6 +41,10 @@ type Deps struct {
 	OpenAgent                    string        // caller of a listener without keys; empty: keys are required
 	KeepAlive                    time.Duration // silence before a comment on a stream, default 15 s
 	Version                      string
+	PublicURL                    string // where callers reach this door, for links in answers
+	// Scan lists a server's tools now and remembers them; what is found wrong with the server is in the
+	// result, not the error. app joins upstream and catalog for it.
+	Scan func(ctx context.Context, s *catalog.Server) (catalog.Scan, error)
 }
 
 // Door serves callers. Safe for concurrent use.
