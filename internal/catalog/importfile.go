@@ -14,8 +14,8 @@ import (
 
 // ParseImport reads the servers of a client's configuration file: .mcp.json, Claude Desktop and Cursor
 // ("mcpServers"), VS Code ("servers", also under "mcp"). Comments and trailing commas are tolerated. References
-// ${NAME} and ${NAME:-default} (VS Code: ${env:NAME}) are replaced by lookup's values; nil leaves none
-// and refuses them. Errors are fault.InvalidParams and name the server.
+// ${NAME} and ${NAME:-default} (VS Code: ${env:NAME}) are replaced where lookup (may be nil) knows the name; others
+// stay, for Config to replace when the server is reached. Errors are fault.InvalidParams and name the server.
 func ParseImport(b []byte, lookup func(string) (string, bool)) ([]Spec, error) {
 	b, err := plainJSON(b)
 	if err != nil {
@@ -83,8 +83,8 @@ func importServer(name string, raw json.RawMessage, lookup func(string) (string,
 	case "streamable-http", "streamable_http", "streamablehttp":
 		s.Transport = "http"
 	}
-	if len(e.missing) > 0 {
-		return Spec{}, fault.New(fault.InvalidParams, "server %q needs values that are not set: %s", name, strings.Join(e.missing, ", "))
+	if len(e.unknown) > 0 {
+		return Spec{}, fault.New(fault.InvalidParams, "server %q asks for %s, which only the editor knows; write the value or ${VARIABLE}", name, strings.Join(e.unknown, ", "))
 	}
 	if (s.Command == "") == (s.URL == "") {
 		return Spec{}, fault.New(fault.InvalidParams, "server %q needs either a command or a url", name)
@@ -96,22 +96,26 @@ var importReference = regexp.MustCompile(`\$\{([^}]*)\}`)
 
 type expander struct {
 	lookup  func(string) (string, bool)
-	missing []string
+	unknown []string // references to something that is not the environment, such as VS Code's ${input:…}
 }
 
 func (e *expander) text(s string) string {
 	return importReference.ReplaceAllStringFunc(s, func(ref string) string {
-		name := ref[2 : len(ref)-1]
-		name, fallback, hasFallback := strings.Cut(strings.TrimPrefix(name, "env:"), ":-")
-		if e.lookup != nil {
+		name, fallback, _ := strings.Cut(strings.TrimPrefix(ref[2:len(ref)-1], "env:"), ":-")
+		if strings.Contains(name, ":") || name == "" {
+			e.unknown = append(e.unknown, ref)
+			return ref
+		}
+		// Doorward's own settings hold its keys: they are not given to servers.
+		if e.lookup != nil && !strings.HasPrefix(name, "DOORWARD_") {
 			if v, ok := e.lookup(name); ok {
 				return v
 			}
 		}
-		if !hasFallback {
-			e.missing = append(e.missing, ref)
+		if fallback != "" {
+			return "${" + name + ":-" + fallback + "}"
 		}
-		return fallback
+		return "${" + name + "}"
 	})
 }
 
