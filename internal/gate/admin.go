@@ -33,7 +33,7 @@ func adminRow(by *auth.Caller, method, reason string) *audit.Event {
 // adminWrite adds a copy of the row with a status.
 func (g *Gate) adminWrite(ctx context.Context, row audit.Event, s audit.Status) error {
 	row.Status, row.At = s, g.Now().UnixMicro()
-	if err := g.Audit.Write(context.WithoutCancel(ctx), &row, audit.Process); err != nil {
+	if err := g.Audit.Write(ctx, &row, audit.Process); err != nil {
 		message := "nothing was changed, because it cannot be recorded now; try again later"
 		if s == audit.OK {
 			message = "it was done, but that could not be recorded"

@@ -93,10 +93,11 @@ func (a *attempt) refused(ctx context.Context, err error) (Result, error) {
 	f := fault.From(err)
 	a.event.Status = refusalStatus(f.Class)
 	a.event.ErrorClass = string(f.Class)
-	if werr := a.write(ctx, audit.Process); werr != nil {
-		return Result{TraceID: a.call.TraceID}, werr
+	r := Result{TraceID: a.call.TraceID}
+	if werr := a.write(ctx); werr != nil && f.Reason != reasonAudit {
+		return r, a.unrecorded(werr, "the call was refused and could not be recorded; try again later")
 	}
-	return Result{TraceID: a.call.TraceID}, f
+	return r, f
 }
 
 func refusalStatus(c fault.Class) audit.Status {

@@ -34,11 +34,9 @@ func (a *attempt) again() error {
 		a.decided(policy.Deny, policy.StageGrant, "", reasonUnknownTool)
 		return a.unknownTool()
 	}
-	if t.Fingerprint != a.tool.Fingerprint {
-		a.digest = ""
-	}
+	changed := t.Fingerprint != a.tool.Fingerprint
 	a.found(t)
-	if err := a.decide(); err != nil {
+	if err := a.decide(); err != nil || !changed {
 		return err
 	}
 	return a.checkArguments()

@@ -59,7 +59,7 @@ func (a *attempt) passOther() error {
 	case v.Action == policy.Deny:
 		return a.refusedBy(v)
 	}
-	a.decided(policy.Allow, v.Stage, v.RuleID, v.Reason)
+	a.decided(policy.Allow, policy.StageServer, "", "") // the last stage there is for it
 	return nil
 }
 

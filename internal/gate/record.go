@@ -27,7 +27,7 @@ func (a *attempt) intent(ctx context.Context) error {
 	row := a.event
 	row.Kind, row.Status = audit.Intent, audit.Started
 	row.At = a.g.Now().UnixMicro()
-	if err := a.g.Audit.Write(context.WithoutCancel(ctx), &row, audit.Power); err != nil {
+	if err := a.g.Audit.Write(ctx, &row, audit.Power); err != nil {
 		a.decided(policy.Deny, policy.StageRecord, "", reasonAudit)
 		return a.unrecorded(err, "the call was not run, because it cannot be recorded now; try again later")
 	}
@@ -43,9 +43,7 @@ func (a *attempt) outcome(ctx context.Context, raw json.RawMessage, err error) (
 	if errors.As(err, &rpc) {
 		a.event.Result = rpc.Raw
 	}
-	a.event.LatencyUS = a.g.Now().Sub(a.started).Microseconds()
-	a.event.At = a.g.Now().UnixMicro()
-	if werr := a.g.Audit.Write(context.WithoutCancel(ctx), &a.event, audit.Process); werr != nil {
+	if werr := a.write(ctx); werr != nil {
 		return r, a.unrecorded(werr, "the call ran but its outcome could not be recorded; do not repeat it unasked")
 	}
 	if err != nil {
@@ -106,13 +104,10 @@ func (a *attempt) upstreamFault(err error) error {
 }
 
 // write adds the row of the attempt to the record, also when the caller has gone away meanwhile.
-func (a *attempt) write(ctx context.Context, d audit.Durability) error {
-	a.event.At = a.g.Now().UnixMicro()
-	a.event.LatencyUS = a.g.Now().Sub(a.started).Microseconds()
-	if err := a.g.Audit.Write(context.WithoutCancel(ctx), &a.event, d); err != nil {
-		return a.unrecorded(err, "the call was refused and could not be recorded; try again later")
-	}
-	return nil
+func (a *attempt) write(ctx context.Context) error {
+	now := a.g.Now()
+	a.event.At, a.event.LatencyUS = now.UnixMicro(), now.Sub(a.started).Microseconds()
+	return a.g.Audit.Write(ctx, &a.event, audit.Process)
 }
 
 func (a *attempt) unrecorded(cause error, message string) error {

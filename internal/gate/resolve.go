@@ -18,9 +18,13 @@ const (
 // exactly like what does not exist (case 6); only the record knows the difference.
 func (a *attempt) resolve() error {
 	named := a.named()
-	granted := make([]*catalog.Tool, 0, 1)
+	if len(named) == 1 && a.grants(named[0]) { // nearly every call
+		a.found(named[0])
+		return nil
+	}
+	granted := make([]*catalog.Tool, 0, len(named))
 	for _, t := range named {
-		if a.caller.Granted(t.ServerName, t.Name) {
+		if a.grants(t) {
 			granted = append(granted, t)
 		}
 	}
@@ -36,6 +40,8 @@ func (a *attempt) resolve() error {
 	}
 	return a.ambiguous(granted)
 }
+
+func (a *attempt) grants(t *catalog.Tool) bool { return a.caller.Granted(t.ServerName, t.Name) }
 
 // named gives the tools that the name may mean, whoever calls.
 func (a *attempt) named() []*catalog.Tool {
