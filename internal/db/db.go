@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgconn"
+	"modernc.org/sqlite"
 
 	"doorward.dev/doorward/internal/fault"
 )
@@ -153,3 +155,33 @@ func NewID() string { return uuid.Must(uuid.NewV7()).String() }
 
 // pollEvery is how often Watch asks for changes made by other processes.
 const pollEvery = time.Second
+
+// View runs fn in a read transaction: all its queries see one state of the database.
+func (d *DB) View(ctx context.Context, fn func(tx *sql.Tx) error) error {
+	o := &sql.TxOptions{ReadOnly: true}
+	if d.postgres {
+		o.Isolation = sql.LevelRepeatableRead // SQLite has no weaker one
+	}
+	tx, err := d.Read.BeginTx(ctx, o)
+	if err != nil {
+		return unavailable(err)
+	}
+	defer tx.Rollback() //nolint:errcheck // nothing was written
+	return fn(tx)
+}
+
+// IsUnique reports whether err is the refusal of a row that exists already.
+func IsUnique(err error) bool {
+	var lite *sqlite.Error
+	if errors.As(err, &lite) {
+		return lite.Code() == sqliteUnique || lite.Code() == sqlitePrimaryKey
+	}
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && pg.Code == "23505"
+}
+
+// Extended result codes of SQLite, and never to change: SQLITE_CONSTRAINT_UNIQUE and _PRIMARYKEY.
+const (
+	sqliteUnique     = 2067
+	sqlitePrimaryKey = 1555
+)

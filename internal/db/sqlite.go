@@ -9,8 +9,6 @@ import (
 	"path/filepath"
 	"syscall"
 
-	_ "modernc.org/sqlite" // driver "sqlite"
-
 	"doorward.dev/doorward/internal/fault"
 )
 

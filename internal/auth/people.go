@@ -1,0 +1,70 @@
+package auth
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+
+	"doorward.dev/doorward/internal/db"
+	"doorward.dev/doorward/internal/fault"
+)
+
+// Person of a workspace.
+type Person struct {
+	ID        string `json:"id"`
+	Name      string `json:"name"`
+	Role      string `json:"role"`
+	CreatedAt int64  `json:"created_at"`
+}
+
+// People lists the people of a workspace, oldest first.
+func (a *Auth) People(ctx context.Context, ws string) ([]Person, error) {
+	rows, err := a.db.Read.QueryContext(ctx, `SELECT id, name, role, created_at FROM person WHERE workspace_id = $1 ORDER BY created_at, id`, ws)
+	if err != nil {
+		return nil, unreadable(err)
+	}
+	defer rows.Close()
+	people := []Person{}
+	for rows.Next() {
+		var p Person
+		if err := rows.Scan(&p.ID, &p.Name, &p.Role, &p.CreatedAt); err != nil {
+			return nil, unreadable(err)
+		}
+		people = append(people, p)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, unreadable(err)
+	}
+	return people, nil
+}
+
+// CreatePerson makes a person with a role; without a key nobody can call as that person.
+func (a *Auth) CreatePerson(ctx context.Context, ws, name string, role Role) (Person, error) {
+	if err := checkName("person", name); err != nil {
+		return Person{}, err
+	}
+	if role < Viewer || role > Owner {
+		return Person{}, fault.New(fault.InvalidParams, "no such role; possible: viewer, editor, admin, owner")
+	}
+	p := Person{ID: db.NewID(), Name: name, Role: role.String(), CreatedAt: a.now().UnixMicro()}
+	err := a.change(ctx, func(tx *sql.Tx) error {
+		var id string
+		err := tx.QueryRowContext(ctx, `SELECT id FROM workspace WHERE id = $1`, ws).Scan(&id)
+		if errors.Is(err, sql.ErrNoRows) {
+			return fault.New(fault.NotFound, "no such workspace")
+		}
+		if err != nil {
+			return unreadable(err)
+		}
+		return insertPerson(ctx, tx, ws, p)
+	})
+	if err != nil {
+		return Person{}, err
+	}
+	return p, nil
+}
+
+func insertPerson(ctx context.Context, tx *sql.Tx, ws string, p Person) error {
+	_, err := tx.ExecContext(ctx, `INSERT INTO person (id, workspace_id, name, role, created_at) VALUES ($1, $2, $3, $4, $5)`, p.ID, ws, p.Name, p.Role, p.CreatedAt)
+	return written(err, "a person of this name exists already")
+}
