@@ -75,7 +75,11 @@ func (r *EventReader) Next() (Event, error) {
 		value = bytes.TrimPrefix(value, []byte{' '})
 		switch {
 		case string(field) == "data":
-			if tooLarge = tooLarge || cut || len(ev.Data)+1+len(value) > r.max+1; tooLarge {
+			size := len(value)
+			if ev.Data != nil {
+				size += len(ev.Data) + 1
+			}
+			if tooLarge = tooLarge || cut || size > r.max; tooLarge {
 				ev.Data = nil
 				break
 			}
@@ -93,7 +97,7 @@ func (r *EventReader) addData(data, line, value []byte) []byte {
 	switch {
 	case data != nil:
 		return append(append(data, '\n'), value...)
-	case len(r.line) > 0 && len(line) == len(r.line):
+	case len(value) > 0 && len(line) == len(r.line):
 		r.line = nil
 		return value
 	}
