@@ -82,7 +82,7 @@ func New(ctx context.Context, cfg *config.Config, log Logger) (a *App, err error
 	if err = a.openCallers(ctx); err != nil {
 		return a, err
 	}
-	if a.catalog, err = catalog.New(ctx, catalog.Deps{DB: a.db, Box: box, Redactor: a.redactor, Now: time.Now}); err != nil {
+	if a.catalog, err = catalog.New(ctx, catalog.Deps{DB: a.db, Box: box, Redactor: a.redactor, Now: time.Now, Reserved: reserved(cfg.Builtins)}); err != nil {
 		return a, err
 	}
 	a.servers = newServers(a)

@@ -7,6 +7,7 @@ import (
 
 	"doorward.dev/doorward/internal/audit"
 	"doorward.dev/doorward/internal/catalog"
+	"doorward.dev/doorward/internal/config"
 	"doorward.dev/doorward/internal/fault"
 	"doorward.dev/doorward/internal/mcp"
 	"doorward.dev/doorward/internal/op"
@@ -39,6 +40,17 @@ func (s *servers) seed(ctx context.Context) error {
 	return nil
 }
 
+// reserved are the names that no other server may take while the built-in ones exist.
+func reserved(b config.Builtins) (names []string) {
+	if b.Filesystem.Root != "" {
+		names = append(names, "filesystem")
+	}
+	if b.Host.Enabled {
+		names = append(names, "host")
+	}
+	return names
+}
+
 func (s *servers) builtin(ctx context.Context, b *op.Server, err error) error {
 	if err != nil {
 		return err
@@ -46,7 +58,7 @@ func (s *servers) builtin(ctx context.Context, b *op.Server, err error) error {
 	s.builtins[b.Name()] = b
 	c, ws := s.a.catalog, s.a.workspace
 	switch have, err := c.Get(ctx, ws, b.Name()); {
-	case err == nil && have.Origin == "builtin":
+	case err == nil && have.Origin == catalog.OriginBuiltin:
 		return nil
 	case err == nil:
 		s.a.log.Warn("a server of this name is registered already; the built-in one is not available", "server", b.Name(), "origin", have.Origin)
@@ -54,7 +66,7 @@ func (s *servers) builtin(ctx context.Context, b *op.Server, err error) error {
 	case !fault.Is(err, fault.NotFound):
 		return err
 	}
-	srv, err := c.Register(ctx, ws, catalog.Spec{Name: b.Name(), Description: b.Title(), Transport: "builtin", Origin: "builtin"}, bootstrap)
+	srv, err := c.Register(ctx, ws, catalog.Spec{Name: b.Name(), Description: b.Title(), Transport: catalog.TransportBuiltin, Origin: catalog.OriginBuiltin}, bootstrap)
 	if err != nil {
 		return err
 	}
@@ -103,27 +115,31 @@ func (s *servers) configFile(ctx context.Context, path string) error {
 	if err != nil {
 		return fault.Wrap(fault.Config, err, "cannot read %s", path)
 	}
-	specs, err := catalog.ParseImport(b, os.LookupEnv)
+	specs, err := catalog.ParseImport(b, nil)
+	if err != nil {
+		return fault.Wrap(fault.Config, err, "%s", path)
+	}
+	resolved, err := catalog.ParseImport(b, os.LookupEnv) // the same list, as catalog.Config gives it
 	if err != nil {
 		return fault.Wrap(fault.Config, err, "%s", path)
 	}
 	inFile := map[string]bool{}
-	for _, spec := range specs {
+	for i, spec := range specs {
 		inFile[spec.Name] = true
-		spec.Origin, spec.OriginPath = "config", path
-		if err := s.fromFile(ctx, spec); err != nil {
+		spec.Origin, spec.OriginPath = catalog.OriginConfig, path
+		if err := s.fromFile(ctx, spec, revision(resolved[i])); err != nil {
 			return err
 		}
 	}
 	for _, v := range s.a.catalog.Snapshot().Servers {
-		if v.Origin == "config" && v.OriginPath == path && !inFile[v.Name] {
+		if v.Origin == catalog.OriginConfig && v.OriginPath == path && !inFile[v.Name] {
 			s.a.log.Warn("server is not in its file any more; remove it if it is not wanted", "server", v.Name, "file", path)
 		}
 	}
 	return nil
 }
 
-func (s *servers) fromFile(ctx context.Context, spec catalog.Spec) error {
+func (s *servers) fromFile(ctx context.Context, spec catalog.Spec, revised string) error {
 	c, ws := s.a.catalog, s.a.workspace
 	have, err := c.Get(ctx, ws, spec.Name)
 	switch {
@@ -135,16 +151,13 @@ func (s *servers) fromFile(ctx context.Context, spec catalog.Spec) error {
 		return err
 	case err != nil:
 		return err
-	case have.Origin != "config" || have.OriginPath != spec.OriginPath:
+	case have.Origin != catalog.OriginConfig || have.OriginPath != spec.OriginPath:
 		s.a.log.Warn("a server of this name is registered already; the one of the file is ignored",
 			"server", spec.Name, "file", spec.OriginPath, "origin", have.Origin)
 		return nil
 	}
-	stored, err := c.Config(ctx, have.ID)
-	if err != nil {
-		return err
-	}
-	if revision(stored) == revision(spec) {
+	// What cannot be opened now, say because a variable is missing, is written anew.
+	if stored, err := c.Config(ctx, have.ID); err == nil && revision(stored) == revised {
 		return nil
 	}
 	srv, err := c.Update(ctx, ws, have.ID, spec, bootstrap)

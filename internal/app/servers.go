@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"log/slog"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -92,6 +93,11 @@ func (s *servers) connect(ctx context.Context, srv *catalog.Server) (upstream.Co
 // make the connection anew, and the value shows no secret.
 func revision(spec catalog.Spec) string {
 	spec.Description, spec.ConnectorType = "", ""
+	headers := map[string]string{}
+	for k, v := range spec.Headers {
+		headers[http.CanonicalHeaderKey(k)] = v
+	}
+	spec.Headers = headers
 	b, _ := json.Marshal(spec)
 	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:8])
