@@ -2,9 +2,7 @@ package catalog
 
 import (
 	"context"
-	"crypto/sha256"
 	"database/sql"
-	"encoding/hex"
 	"encoding/json"
 
 	"doorward.dev/doorward/internal/mcp"
@@ -229,19 +227,16 @@ func (n *names) separate() {
 		if len(ts) < 2 {
 			continue
 		}
+		refs := make([]mcp.ToolRef, len(ts))
+		for i, t := range ts {
+			refs[i] = mcp.ToolRef{Server: t.ServerName, Tool: t.Name}
+		}
 		delete(n.public, public)
-		for _, t := range ts {
-			if t.ServerName+"__"+t.Name != public {
-				t.Public = withDigest(public, t)
+		for i, apart := range mcp.PublicNames(refs) {
+			if ts[i].ServerName+"__"+ts[i].Name != public {
+				ts[i].Public = apart
 			}
-			n.public[t.Public] = append(n.public[t.Public], t)
+			n.public[ts[i].Public] = append(n.public[ts[i].Public], ts[i])
 		}
 	}
-}
-
-func withDigest(public string, t *Tool) string {
-	const most, digits = 64, 8
-	sum := sha256.Sum256([]byte(t.ServerName + "\x00" + t.Name))
-	public = public[:min(len(public), most-digits-1)]
-	return public + "_" + hex.EncodeToString(sum[:])[:digits]
 }
