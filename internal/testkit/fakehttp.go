@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -29,6 +30,9 @@ type Fake struct {
 	opened   int
 	calls    int
 	fail     func(method string) bool
+	onList   func(cursor string) (tools []string, next string)
+	delay    time.Duration
+	closed   chan struct{}
 }
 
 // Page is one answer to tools/list.
@@ -54,7 +58,7 @@ func ToolDef(name, description string) string {
 // NewFake starts a fake that offers tools (definitions) and answers every call with its arguments.
 func NewFake(t testing.TB, tools ...string) *Fake {
 	t.Helper()
-	f := &Fake{t: t, sessions: map[string]bool{}, streams: map[chan string]bool{}}
+	f := &Fake{t: t, sessions: map[string]bool{}, streams: map[chan string]bool{}, closed: make(chan struct{})}
 	f.pages = []Page{{Tools: tools}}
 	f.onCall = func(name string, args json.RawMessage) (string, string) {
 		return TextResult(name + " " + string(args)), ""
@@ -62,11 +66,48 @@ func NewFake(t testing.TB, tools ...string) *Fake {
 	f.server = httptest.NewServer(f)
 	f.URL = f.server.URL + "/mcp"
 	t.Cleanup(func() {
-		f.server.CloseClientConnections()
-		f.server.Close()
+		close(f.closed)
+		f.Down()
 	})
 	return f
 }
+
+// Down closes the listener and every connection: the port refuses from now on. Up opens it again.
+func (f *Fake) Down() {
+	f.server.Listener.Close()
+	f.server.CloseClientConnections()
+	f.Forget(false)
+}
+
+// Up opens the port again after Down.
+func (f *Fake) Up() {
+	f.t.Helper()
+	l, err := net.Listen("tcp", strings.TrimSuffix(strings.TrimPrefix(f.URL, "http://"), "/mcp"))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.server = httptest.NewUnstartedServer(f)
+	f.server.Listener.Close()
+	f.server.Listener = l
+	f.server.Start()
+}
+
+// Delay lets every request wait before it is answered.
+func (f *Fake) Delay(d time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.delay = d
+}
+
+// OnList replaces the pages by a function of the cursor.
+func (f *Fake) OnList(fn func(cursor string) (tools []string, next string)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.onList = fn
+}
+
+// Drop is the error object that makes the fake cut the connection instead of answering.
+const Drop = "drop"
 
 // TextResult is a result with one block of text.
 func TextResult(text string) string {
@@ -75,7 +116,10 @@ func TextResult(text string) string {
 }
 
 // Tools replaces the list; it does not announce it.
-func (f *Fake) Tools(tools ...string) { f.Pages(Page{Tools: tools}) }
+func (f *Fake) Tools(tools ...string) {
+	f.OnList(nil)
+	f.Pages(Page{Tools: tools})
+}
 
 // Pages replaces the list by several pages. The cursor "x" is answered by the page before it.
 func (f *Fake) Pages(pages ...Page) {
@@ -158,7 +202,17 @@ func (f *Fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.requests = append(f.requests, Recorded{r.Method, m.Method, r.Header.Clone(), body})
 	known, strange := f.sessions[r.Header.Get("Mcp-Session-Id")], f.strange
 	fails := f.fail != nil && f.fail(m.Method)
+	delay := f.delay
 	f.mu.Unlock()
+	if delay > 0 {
+		select {
+		case <-time.After(delay):
+		case <-r.Context().Done():
+			return
+		case <-f.closed:
+			return
+		}
+	}
 	switch {
 	case fails:
 		http.Error(w, "broken", http.StatusInternalServerError)
@@ -216,6 +270,9 @@ func (f *Fake) serve(w http.ResponseWriter, id json.RawMessage, method string, p
 		fn := f.onCall
 		f.mu.Unlock()
 		result, rpcErr := fn(p.Name, p.Arguments)
+		if rpcErr == Drop {
+			panic(http.ErrAbortHandler)
+		}
 		f.answer(w, http.StatusOK, id, result, rpcErr)
 	default:
 		f.answer(w, http.StatusOK, id, "", `{"code":-32601,"message":"Method not found"}`)
@@ -230,6 +287,10 @@ func (f *Fake) list(params json.RawMessage) (result, rpcErr string) {
 	_ = json.Unmarshal(params, &p)
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.onList != nil {
+		tools, next := f.onList(p.Cursor)
+		return listResult(tools, next), ""
+	}
 	i := 0
 	if p.Cursor != "" {
 		at := slices.IndexFunc(f.pages, func(pg Page) bool { return pg.Next == p.Cursor })
@@ -242,11 +303,14 @@ func (f *Fake) list(params json.RawMessage) (result, rpcErr string) {
 	if page.Fail {
 		return "", `{"code":-32603,"message":"this page is broken"}`
 	}
-	next := ""
-	if page.Next != "" {
-		next = `,"nextCursor":"` + page.Next + `"`
+	return listResult(page.Tools, page.Next), ""
+}
+
+func listResult(tools []string, next string) string {
+	if next != "" {
+		next = `,"nextCursor":"` + next + `"`
 	}
-	return `{"tools":[` + strings.Join(page.Tools, ",") + `]` + next + `}`, ""
+	return `{"tools":[` + strings.Join(tools, ",") + `]` + next + `}`
 }
 
 func (f *Fake) answer(w http.ResponseWriter, status int, id json.RawMessage, result, rpcErr string) {

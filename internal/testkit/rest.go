@@ -2,11 +2,15 @@ package testkit
 
 import (
 	"bytes"
+	"database/sql"
 	"encoding/json"
 	"io"
 	"net/http"
+	"path/filepath"
 	"testing"
 	"time"
+
+	_ "modernc.org/sqlite" // for SQL
 )
 
 // REST sends a request to /api/v1… with a key ("" for none) and returns status and body. body is
@@ -197,6 +201,35 @@ func (g *Gateway) Verdict(serverID, tool, rule string) {
 	g.t.Helper()
 	t := g.Tool(serverID, tool)
 	g.Admin("POST", "/api/v1/mcp/servers/"+serverID+"/tools/"+t.ID+"/verdict", map[string]any{"action": rule, "confirm_loosening": true}, nil)
+}
+
+// Decide approves or denies a held call as the owner.
+func (g *Gateway) Decide(approvalID, verb string) {
+	g.t.Helper()
+	g.Admin("POST", "/api/v1/mcp/approvals/"+approvalID+"/"+verb, map[string]string{"reason": "test"}, nil)
+}
+
+// EmergencyStop is the targeted emergency stop.
+func (g *Gateway) EmergencyStop(scope, id string) {
+	g.t.Helper()
+	g.Admin("POST", "/api/v1/mcp/emergency-stop", map[string]string{"scope": scope, "target_id": id, "reason": "test"}, nil)
+}
+
+// SQL changes the database of a gateway that is stopped, to store what the interface refuses.
+func (g *Gateway) SQL(statement string, args ...any) {
+	g.t.Helper()
+	d, err := sql.Open("sqlite", filepath.Join(g.Data, "doorward.db"))
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	defer d.Close()
+	r, err := d.ExecContext(g.t.Context(), statement, args...)
+	if err != nil {
+		g.t.Fatalf("%s: %v", statement, err)
+	}
+	if n, err := r.RowsAffected(); err != nil || n == 0 {
+		g.t.Fatalf("%s changed nothing (%v)", statement, err)
+	}
 }
 
 // Event is a row of the record.
