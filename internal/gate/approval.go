@@ -7,6 +7,8 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"doorward.dev/doorward/internal/db"
@@ -80,7 +82,7 @@ func (a *attempt) settle(ctx context.Context) (*Approval, error) {
 
 // claim finds or makes the approval of the call in one transaction: an approved one is consumed (exactly one of any number of
 // callers gets it), else a decided or open one is found, else a new one is made. newer: the database holds
-// changes that the snapshot does not, nothing was done.
+// changes that the snapshots may not hold, nothing was done.
 func (a *attempt) claim(ctx context.Context) (ap *Approval, newer bool, err error) {
 	made := false
 	err = a.g.DB.Tx(ctx, func(tx *sql.Tx) error {
@@ -88,7 +90,7 @@ func (a *attempt) claim(ctx context.Context) (ap *Approval, newer bool, err erro
 		if err := tx.QueryRowContext(ctx, `SELECT n FROM revision WHERE id = 1`).Scan(&revision); err != nil {
 			return err
 		}
-		if newer = revision > a.snap.Revision; newer {
+		if newer = revision > a.asOf; newer {
 			return nil
 		}
 		now := a.g.Now()
@@ -288,10 +290,29 @@ func (a *attempt) storeFault(ctx context.Context, err error) error {
 	return f
 }
 
-// reload takes in what other processes changed.
+// revised keeps which revision of the database both snapshots, of accounts and of the catalogue, are known to hold.
+type revised struct {
+	mu sync.Mutex
+	n  atomic.Int64
+}
+
+// reload takes in what was changed, here or by other processes, and has not been taken in yet.
 func (g *Gate) reload(ctx context.Context) error {
+	g.revised.mu.Lock()
+	defer g.revised.mu.Unlock()
+	var n int64
+	if err := g.DB.Read.QueryRowContext(ctx, `SELECT n FROM revision WHERE id = 1`).Scan(&n); err != nil {
+		return err
+	}
+	if n <= g.revised.n.Load() {
+		return nil
+	}
 	if err := g.Auth.Reload(ctx); err != nil {
 		return err
 	}
-	return g.Catalog.Reload(ctx)
+	if err := g.Catalog.Reload(ctx); err != nil {
+		return err
+	}
+	g.revised.n.Store(n)
+	return nil
 }

@@ -23,6 +23,7 @@ type attempt struct {
 	server  *catalog.ServerView
 	tool    *catalog.Tool
 	verdict policy.Verdict
+	asOf    int64  // revision of the database that caller and snap hold at least
 	digest  string // of the canonical arguments, once needed
 	started time.Time
 	event   audit.Event
@@ -50,6 +51,7 @@ func (g *Gate) begin(c *Call) *attempt {
 // refresh takes the newest snapshots. The agent is looked up anew because a door may keep a
 // caller for long (stdio), and a stop must hold at once.
 func (a *attempt) refresh() {
+	a.asOf = a.g.revised.n.Load() // before taking them: they may be newer, never older
 	a.snap = a.g.Catalog.Snapshot()
 	a.caller = a.g.current(a.call.Caller)
 }

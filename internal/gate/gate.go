@@ -64,6 +64,7 @@ type Gate struct {
 	visible visibleCache
 	waiting waiters
 	watch   observers
+	revised revised
 	closing chan struct{} // closed when Run ends: callers that wait for a person are answered
 
 	// How often a caller that waits hears of it, the database is asked for decisions of other

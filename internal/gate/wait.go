@@ -35,7 +35,6 @@ func (a *attempt) wait(ctx context.Context, open *Approval) error {
 		}
 		select {
 		case <-ctx.Done():
-			a.event.ApprovalID = open.ID
 			return a.cancelled(ctx.Err())
 		case <-end.C:
 			return a.held(ctx, open)
@@ -52,11 +51,14 @@ func (a *attempt) wait(ctx context.Context, open *Approval) error {
 
 // look finds out where a waiting call stands: nil and nil when it may run now, else the approval to wait for.
 func (a *attempt) look(ctx context.Context, open *Approval) (*Approval, error) {
+	a.event.ApprovalID = open.ID
 	now, err := a.g.Approval(ctx, a.caller.WorkspaceID, open.ID)
+	if err == nil && now.Status != pending {
+		err = a.g.reload(ctx) // what ended it, a stop perhaps, is the reason to give
+	}
 	if err != nil {
 		return nil, a.storeFault(ctx, err)
 	}
-	a.event.ApprovalID = open.ID
 	if err := a.again(); err != nil {
 		return nil, err
 	}
