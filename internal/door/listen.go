@@ -3,7 +3,6 @@ package door
 import (
 	"context"
 	"encoding/json"
-	"net/http"
 
 	"doorward.dev/doorward/internal/auth"
 	"doorward.dev/doorward/internal/bridge"
@@ -72,22 +71,21 @@ func (x *exchange) tagged(params json.RawMessage) json.RawMessage {
 
 // serveListen writes the stream; the end by Doorward's will is an empty result.
 func (x *exchange) serveListen(st *bridge.Stream) {
-	x.serveStream(st)
+	ev := x.serveStream(st)
 	if x.r.Context().Err() != nil {
 		return
 	}
 	for { // what was queued before the end still belongs to it
 		select {
 		case msg := <-st.Messages():
-			x.w.Write(appendEvent(nil, msg))
+			ev.Event(mcp.Event{Data: msg})
 			continue
 		default:
 		}
 		break
 	}
 	end := []byte(`{"resultType":"complete","_meta":{"` + mcp.MetaSubscriptionID + `":` + string(x.m.ID) + `}}`)
-	x.w.Write(appendEvent(nil, mcp.AppendResult(nil, x.m.ID, end)))
-	http.NewResponseController(x.w).Flush()
+	ev.Event(mcp.Event{Data: mcp.AppendResult(nil, x.m.ID, end)})
 }
 
 func readFilter(raw json.RawMessage) (f filter, err error) {

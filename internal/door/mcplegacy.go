@@ -248,35 +248,33 @@ func (p *peer) get() {
 }
 
 // serveStream writes what comes to a standing stream until either side ends it.
-func (p *peer) serveStream(st *bridge.Stream) {
-	setStreamHeaders(p.w.Header())
-	p.w.WriteHeader(http.StatusOK)
-	rc := http.NewResponseController(p.w)
-	p.w.Write([]byte(": open\n\n")) // a first byte, for those in between that hold headers back until there is one
-	if rc.Flush() != nil {
-		return
+func (p *peer) serveStream(st *bridge.Stream) *mcp.EventWriter {
+	ev := mcp.NewEventWriter(p.w)
+	// A first line at once, for those in between that hold headers back until something follows them.
+	if ev.Start() != nil || ev.Comment("open") != nil {
+		return ev
 	}
 	tick := time.NewTicker(p.d.d.KeepAlive)
 	defer tick.Stop()
 	for {
-		var out []byte
+		var err error
 		select {
 		case <-p.r.Context().Done():
-			return
+			return ev
 		case <-p.d.drained:
-			return
+			return ev
 		case <-st.Done():
-			return
+			return ev
 		case msg := <-st.Messages():
-			out = appendEvent(nil, msg)
+			err = ev.Event(mcp.Event{Data: msg})
 		case <-tick.C:
-			out = keepAliveComment
-			if _, err := p.who(p.r); err != nil { // the key was revoked or has expired
-				return
+			if _, revoked := p.who(p.r); revoked != nil {
+				return ev
 			}
+			err = ev.Comment(keepAliveText)
 		}
-		if _, err := p.w.Write(out); err != nil || rc.Flush() != nil {
-			return
+		if err != nil {
+			return ev
 		}
 	}
 }

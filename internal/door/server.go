@@ -119,13 +119,6 @@ func isMCP(path string) bool {
 	return path == "/mcp" || strings.HasPrefix(path, "/mcp/") || strings.HasPrefix(path, "/api/v1/mcp/proxy/")
 }
 
-// writeJSON answers a complete JSON body.
-func writeJSON(w http.ResponseWriter, status int, body []byte) {
-	setJSONHeaders(w.Header(), len(body))
-	w.WriteHeader(status)
-	w.Write(body)
-}
-
 // body is a pooled buffer with a whole request body in it. What was sliced from it
 // must not be used after release.
 type body struct{ b []byte }

@@ -291,7 +291,24 @@ func (p *stdioProxy) answers(res *http.Response, fn func([]byte)) {
 		}
 		return
 	}
-	readEvents(res.Body, fn)
+	p.events(res.Body, fn)
+}
+
+// events gives the data of every event of a stream to fn until the stream ends; an event that is too large is left out.
+func (p *stdioProxy) events(r io.Reader, fn func([]byte)) {
+	er := mcp.NewEventReader(r, stdioMessage)
+	for {
+		ev, err := er.Next()
+		if fault.Is(err, fault.TooLarge) {
+			continue
+		}
+		if err != nil {
+			return
+		}
+		if len(bytes.TrimSpace(ev.Data)) > 0 {
+			fn(ev.Data)
+		}
+	}
 }
 
 // learn takes from an answer what later requests need.
@@ -397,7 +414,7 @@ func (p *stdioProxy) readStream(ctx context.Context) bool {
 	if res.StatusCode != http.StatusOK {
 		return res.StatusCode != http.StatusMethodNotAllowed && res.StatusCode != http.StatusUnauthorized
 	}
-	readEvents(res.Body, p.line)
+	p.events(res.Body, p.line)
 	return true
 }
 
