@@ -218,10 +218,7 @@ func (g *Gateway) EmergencyStop(scope, id string) {
 // SQL changes the database of a gateway that is stopped, to store what the interface refuses.
 func (g *Gateway) SQL(statement string, args ...any) {
 	g.t.Helper()
-	d, err := sql.Open("sqlite", filepath.Join(g.Data, "doorward.db"))
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	d := g.DB()
 	defer d.Close()
 	r, err := d.ExecContext(g.t.Context(), statement, args...)
 	if err != nil {
@@ -230,6 +227,16 @@ func (g *Gateway) SQL(statement string, args ...any) {
 	if n, err := r.RowsAffected(); err != nil || n == 0 {
 		g.t.Fatalf("%s changed nothing (%v)", statement, err)
 	}
+}
+
+// DB opens the SQLite file of a gateway; close it.
+func (g *Gateway) DB() *sql.DB {
+	g.t.Helper()
+	d, err := sql.Open("sqlite", filepath.Join(g.Data, "doorward.db"))
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	return d
 }
 
 // Event is a row of the record.
@@ -277,12 +284,12 @@ func (g *Gateway) Agent(name string, allowlist ...string) (id, key string) {
 	g.t.Helper()
 	var agent struct {
 		ID    string `json:"id"`
-		State string `json:"state"`
+		State string `json:"status"`
 		Key   string `json:"key"`
 	}
 	g.Admin("POST", "/api/v1/agents", map[string]any{"name": name, "allowlist": allowlist}, &agent)
 	if agent.State != "ACTIVE" {
-		g.Admin("POST", "/api/v1/agents/"+agent.ID+"/approve", nil, nil)
+		g.Admin("PATCH", "/api/v1/agents/"+agent.ID, map[string]string{"status": "ACTIVE"}, nil)
 	}
 	if agent.Key == "" {
 		var k struct {

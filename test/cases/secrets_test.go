@@ -169,10 +169,14 @@ func TestCase15MaskedValue(t *testing.T) {
 	g := testkit.Start(t, testkit.Options{})
 	s := g.AddHTTP("fake", f.URL, map[string]string{"Authorization": "Bearer upstream-secret-value"})
 	g.Approve(s.ID, "ALLOW")
-	var shown map[string]any
+	var shown struct {
+		Spec struct {
+			Headers map[string]string `json:"headers"`
+		} `json:"spec"`
+	}
 	g.Admin("GET", "/api/v1/mcp/servers/"+s.ID, nil, &shown)
-	headers, _ := shown["headers"].(map[string]any)
-	if headers["Authorization"] == nil {
+	headers := shown.Spec.Headers
+	if headers["Authorization"] == "" {
 		t.Fatalf("the masked header is not shown: %v", shown)
 	}
 	g.Admin("PATCH", "/api/v1/mcp/servers/"+s.ID, map[string]any{"description": "changed", "headers": headers}, nil)
