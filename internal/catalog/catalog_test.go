@@ -135,7 +135,7 @@ func (f *fixture) register(name string) catalog.Server {
 }
 
 func def(name, description string) string {
-	return fmt.Sprintf(`{"name":%q,"description":%q,"inputSchema":{"type":"object","properties":{"a":{"type":"string"}}}}`, name, description)
+	return fmt.Sprintf(`{"name":%s,"description":%s,"inputSchema":{"type":"object","properties":{"a":{"type":"string"}}}}`, mcp.Quote(name), mcp.Quote(description))
 }
 
 func listing(defs ...string) mcp.Listing {
