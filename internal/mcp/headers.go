@@ -38,9 +38,6 @@ func CheckModern(h http.Header, m *Message) error {
 	if err := checkVersion(h, m); err != nil {
 		return err
 	}
-	if m.IsRequest() && !IsObject(GetPath(m.Params, "_meta", MetaClientCapabilities)) {
-		return missingMeta(MetaClientCapabilities)
-	}
 	method, n := headerValue(h, HeaderMethod)
 	switch {
 	case n == 0 || method == "":
@@ -50,7 +47,13 @@ func CheckModern(h http.Header, m *Message) error {
 	case method != m.Method:
 		return mismatch("header %s is not the method of the body", HeaderMethod)
 	}
-	return checkName(h, m)
+	if err := checkName(h, m); err != nil {
+		return err
+	}
+	if m.IsRequest() && !IsObject(GetPath(m.Params, "_meta", MetaClientCapabilities)) {
+		return missingMeta(MetaClientCapabilities)
+	}
+	return nil
 }
 
 func checkVersion(h http.Header, m *Message) *fault.Error {
