@@ -268,6 +268,39 @@ func TestDeciders(t *testing.T) {
 	}
 }
 
+// Of many decisions at once, here and on another replica, one counts and stays.
+func TestDecidersRace(t *testing.T) {
+	w := newWorld(t)
+	b := w.second()
+	for range 5 {
+		id := w.hold(w.agent, `{"text":"x"}`)
+		var wg sync.WaitGroup
+		won := make(chan string, 8)
+		for i := range cap(won) {
+			wg.Add(1)
+			go func() {
+				defer wg.Done()
+				g := []*gate.Gate{w.gate, b.gate}[i%2]
+				ap, err := g.Decide(w.ctx, w.owner, id, i%4 < 2, "")
+				if err == nil {
+					won <- ap.Status
+				} else if f := fault.From(err); f.Class != fault.Conflict || f.Reason != "mcp_approval_decided" {
+					t.Error(err)
+				}
+			}()
+		}
+		wg.Wait()
+		if len(won) != 1 {
+			t.Fatalf("%d decisions counted", len(won))
+		}
+		if status := <-won; w.status(id) != status {
+			t.Errorf("the winner said %s, the approval is %s", status, w.status(id))
+		}
+		w.clock.Add((31 * time.Minute).Microseconds())
+		b.clock.Store(w.clock.Load())
+	}
+}
+
 // A decision that cannot be recorded does not take effect.
 func TestDecisionNeedsRecord(t *testing.T) {
 	w := newWorld(t)

@@ -254,10 +254,13 @@ func endApprovals(ctx context.Context, tx *sql.Tx, where string, args ...any) ([
 	return collect(rows)
 }
 
-// Run sweeps overdue approvals until ctx ends; then calls that wait for a person are answered with what they wait for.
-// Calls do not depend on it: an overdue approval lets nothing run, swept or not. It must be called at most once.
+// Drain answers every call that waits for a person, now and from now on, with what it waits for; it can be repeated
+// after a restart. Other calls pass as before. It may be called more than once.
+func (g *Gate) Drain() { g.drain.Do(func() { close(g.closing) }) }
+
+// Run sweeps overdue approvals until ctx ends, then drains. Calls do not depend on it: an overdue approval lets nothing run, swept or not.
 func (g *Gate) Run(ctx context.Context) error {
-	defer close(g.closing)
+	defer g.Drain()
 	tick := time.NewTicker(g.sweepEvery)
 	defer tick.Stop()
 	for {

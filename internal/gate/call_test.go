@@ -44,6 +44,23 @@ func TestCallByAnyNameRunsAndIsRecorded(t *testing.T) {
 	}
 }
 
+// A caller without a params object gets one; everything but the name stays as the caller wrote it.
+func TestWhatReachesTheServer(t *testing.T) {
+	w := newWorld(t)
+	c := newCall(w.agent, "notes/read_note", `{"n": 9007199254740993 , "id":"\u0061"}`)
+	if _, f := w.do(w.ctx, c); f != nil {
+		t.Fatal(f)
+	}
+	c = newCall(w.agent, "read_note", `{"n":1}`)
+	c.Params = nil
+	if _, f := w.do(w.ctx, c); f != nil {
+		t.Fatal(f)
+	}
+	if got := strings.Join(w.fake.args, "|"); got != `{"n": 9007199254740993 , "id":"\u0061"}|{"n":1}` {
+		t.Errorf("the server got %s", got)
+	}
+}
+
 func TestReadToolHasOneRow(t *testing.T) {
 	w := newWorld(t)
 	r, f := w.call(w.agent, "read_note", "")

@@ -6,6 +6,7 @@ package gate
 import (
 	"context"
 	"encoding/json"
+	"sync"
 	"time"
 
 	"doorward.dev/doorward/internal/audit"
@@ -65,7 +66,8 @@ type Gate struct {
 	waiting waiters
 	watch   observers
 	revised revised
-	closing chan struct{} // closed when Run ends: callers that wait for a person are answered
+	closing chan struct{} // closed by Drain
+	drain   sync.Once
 
 	// How often a caller that waits hears of it, the database is asked for decisions of other
 	// processes, and overdue approvals are swept. Tests shorten them.

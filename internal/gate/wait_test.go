@@ -199,6 +199,18 @@ func TestWaitingCallIsAnsweredHeld(t *testing.T) {
 			t.Errorf("data %v", f.Data)
 		}
 	})
+	t.Run("Drain", func(t *testing.T) {
+		w := newWorld(t)
+		x, id := w.waitFor(`{"text":"x"}`)
+		w.gate.Drain()
+		w.gate.Drain()
+		if f := x.end(); f == nil || f.Class != fault.Held || f.Data["approval_id"] != id {
+			t.Error(f)
+		}
+		if _, f := w.call(w.agent, "read_note", `{}`); f != nil {
+			t.Errorf("another call: %v", f)
+		}
+	})
 	t.Run("Run ends", func(t *testing.T) {
 		w := newWorld(t)
 		end := w.run(w.gate.Run)
