@@ -36,7 +36,6 @@ check: test lint vuln fuzz chaos ## everything
 
 lint:
 	$(TOOL) staticcheck ./...
-	cd test/bench && go vet ./...
 
 vuln: ## known vulnerabilities, from a database that comes as a module: needs no network but the module proxy
 	bash devtools/vuln.sh
