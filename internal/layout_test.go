@@ -37,7 +37,7 @@ var edges = map[string]string{
 	"internal/db":               "fault",
 	"internal/tools/filesystem": "op fault",
 	"internal/tools/host":       "op fault",
-	"internal/door":             "gate catalog auth audit upstream bridge mcp op secret fault",
+	"internal/door":             "gate catalog auth audit upstream bridge mcp op secret db fault",
 	"internal/config":           "fault",
 	"internal/cli":              "* app",
 	"internal/app":              "*",

@@ -8,7 +8,6 @@ import (
 
 	"doorward.dev/doorward/internal/catalog"
 	"doorward.dev/doorward/internal/fault"
-	"doorward.dev/doorward/internal/policy"
 	"doorward.dev/doorward/internal/upstream"
 )
 
@@ -30,7 +29,7 @@ func (d *Door) info(s catalog.Server) serverInfo {
 	if v := d.d.Catalog.Snapshot().Servers[s.ID]; v != nil {
 		out.ToolCount = len(v.Tools)
 		for _, t := range v.Tools {
-			if t.Admission != policy.Admitted {
+			if t.Admission != "admitted" {
 				out.WaitingCount++
 			}
 		}
