@@ -13,7 +13,6 @@ import (
 type flatSchema struct {
 	props    map[string]flatProp
 	required uint64 // bits of the required properties
-	closed   bool   // additionalProperties is false
 }
 
 type flatProp struct {
@@ -43,8 +42,8 @@ func newFlatSchema(raw json.RawMessage) *flatSchema {
 		case "required":
 			required = value
 		case "additionalProperties":
-			allowed, isBool := mcp.Bool(value)
-			f.closed = !allowed
+			// Either way: a property that is not described is left to the full check.
+			_, isBool := mcp.Bool(value)
 			ok = ok && isBool
 		case "$schema": // another meta-schema may give words another meaning
 			uri, isString := mcp.String(value)
@@ -130,7 +129,6 @@ func (f *flatSchema) valid(args json.RawMessage) bool {
 		p, known := f.props[key]
 		switch {
 		case !known, seen&p.bit != 0:
-			// A property that is not described may stand here, but not twice.
 			ok = false
 		case p.types != "" && strings.IndexByte(p.types, value[0]) < 0:
 			ok = false

@@ -203,3 +203,6 @@ func stringEnd(b []byte) int {
 	}
 	return len(b)
 }
+
+// Masked is the spec with every secret value replaced by secret.Masked, for showing before it is registered.
+func (s Spec) Masked() Spec { return s.masked() }

@@ -1,9 +1,11 @@
 package catalog
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"encoding/json"
+	"slices"
 
 	"doorward.dev/doorward/internal/mcp"
 	"doorward.dev/doorward/internal/policy"
@@ -85,8 +87,8 @@ func (l *loader) servers(ctx context.Context) error {
 
 // tools reads all but the definitions, which are by far the most bytes.
 func (l *loader) tools(ctx context.Context) error {
-	rows, err := l.tx.QueryContext(ctx, `SELECT id, server_id, name, fingerprint, action, present, admitted_fingerprint, last_seen_at
-		FROM tool ORDER BY server_id, position, name`)
+	rows, err := l.tx.QueryContext(ctx, `SELECT id, server_id, name, fingerprint, action, present, admitted_fingerprint, last_seen_at, position
+		FROM tool`)
 	if err != nil {
 		return err
 	}
@@ -95,7 +97,7 @@ func (l *loader) tools(ctx context.Context) error {
 	for rows.Next() {
 		t := &Tool{}
 		var class string
-		if err := rows.Scan(&t.ID, &t.ServerID, &t.Name, &t.Fingerprint, &class, &t.Present, &t.AdmittedFingerprint, &t.seenAt); err != nil {
+		if err := rows.Scan(&t.ID, &t.ServerID, &t.Name, &t.Fingerprint, &class, &t.Present, &t.AdmittedFingerprint, &t.seenAt, &t.position); err != nil {
 			return err
 		}
 		server := l.s.Servers[t.ServerID]
@@ -116,6 +118,11 @@ func (l *loader) tools(ctx context.Context) error {
 			server.Tools = append(server.Tools, t)
 			server.byName[t.Name] = t
 		}
+	}
+	for _, server := range l.s.Servers { // faster here than in SQLite
+		slices.SortFunc(server.Tools, func(a, b *Tool) int {
+			return cmp.Or(cmp.Compare(a.position, b.position), cmp.Compare(a.Name, b.Name))
+		})
 	}
 	return rows.Err()
 }

@@ -25,7 +25,8 @@ type Tool struct {
 	// no other tool can be called.
 	Schema *ArgsSchema
 
-	seenAt int64 // when Definition was stored; the cache key of the load
+	seenAt   int64 // when Definition was stored; the cache key of the load
+	position int64 // in the server's list
 }
 
 // Snapshot is everything a call is decided by, as of one revision. Immutable, shared by all calls.
