@@ -33,8 +33,9 @@ func (e *Event) values(to []any) []any {
 		e.LatencyUS, e.ArgsDigest, e.ArgsSize, e.ArgsBody, e.ResultDigest, e.ResultSize, e.ResultBody, e.PrevHash, e.Hash)
 }
 
-// insertSQL inserts n rows with one statement.
-func insertSQL(n int) string {
+// insertSQL inserts n rows with one statement. Only here $1 is not good enough
+// for SQLite: it is a name there, which the driver looks up one by one, at every call.
+func insertSQL(n int, postgres bool) string {
 	var b strings.Builder
 	b.WriteString("INSERT INTO audit_events (" + columns + ") VALUES ")
 	for i := range n * columnCount {
@@ -46,7 +47,11 @@ func insertSQL(n int) string {
 		default:
 			b.WriteString(", ")
 		}
-		b.WriteString("$" + itoa(i+1))
+		if postgres {
+			b.WriteString("$" + itoa(i+1))
+		} else {
+			b.WriteString("?")
+		}
 	}
 	b.WriteString(")")
 	return b.String()

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"database/sql"
 	"errors"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,8 +28,10 @@ type Log struct {
 
 	mu      sync.Mutex
 	queue   []*entry
+	callers int // lately, as far as the writer saw
+	enough  int // rows for which the writer wakes
 	stopped bool
-	wake    chan struct{} // capacity 1: the queue is no longer empty, or Run must end
+	wake    chan struct{} // capacity 1: the first row came, enough rows came, or Run must end
 
 	batches atomic.Int64 // committed
 
@@ -69,10 +70,11 @@ func New(ctx context.Context, o Options) (*Log, error) {
 	if err := o.DB.Tx(ctx, func(tx *sql.Tx) error { return l.startHead(ctx, tx) }); err != nil {
 		return nil, err
 	}
+	pg := o.DB.IsPostgres()
 	for _, s := range []struct {
 		stmt **sql.Stmt
 		text string
-	}{{&l.insert, insertSQL(1)}, {&l.many, insertSQL(wide)}, {&l.setHead, setHeadSQL}} {
+	}{{&l.insert, insertSQL(1, pg)}, {&l.many, insertSQL(wide, pg)}, {&l.setHead, setHeadSQL}} {
 		var err error
 		if *s.stmt, err = o.DB.Write.PrepareContext(ctx, s.text); err != nil {
 			return nil, unwritable(err)
@@ -99,9 +101,10 @@ func (l *Log) Write(ctx context.Context, e *Event, d Durability) error {
 		return unwritable(errors.New("the log has ended"))
 	}
 	l.queue = append(l.queue, n)
-	first := len(l.queue) == 1
+	waiting := len(l.queue)
+	wake := waiting == 1 || waiting == l.enough
 	l.mu.Unlock()
-	if first {
+	if wake {
 		l.poke()
 	}
 	err := <-n.done
@@ -120,54 +123,72 @@ func (l *Log) poke() {
 // Run is the one writer; it returns when ctx has ended and all accepted rows are written.
 func (l *Log) Run(ctx context.Context) error {
 	defer context.AfterFunc(ctx, l.poke)()
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
 	var spare []*entry
-	before := 0 // rows of the batch before
 	for {
-		l.mu.Lock()
-		if len(l.queue) == 0 && ctx.Err() != nil {
-			l.stopped = true
-			l.mu.Unlock()
+		batch, ended := l.take(ctx, timer, spare)
+		if ended {
 			return l.close()
 		}
-		waiting := len(l.queue)
-		l.mu.Unlock()
-		if waiting == 0 {
-			<-l.wake
-			continue
-		}
-		if before > 1 || waiting > 1 {
-			l.linger(waiting)
-		}
-		l.mu.Lock()
-		batch := l.queue
-		l.queue = spare[:0]
-		l.mu.Unlock()
-		before = len(batch)
 		for rest := batch; len(rest) > 0; {
 			n := min(len(rest), maxBatch)
 			l.commit(rest[:n])
 			rest = rest[n:]
 		}
+		l.estimate(len(batch))
 		clear(batch)
-		spare = batch
+		spare = batch[:0]
 	}
 }
 
-// linger lets the callers that can run do so as long as that brings rows: they are
-// on their way here, and one transaction for many rows costs a fraction. When nobody else
-// can run, or what runs brings nothing, it ends at once, so it never waits for nothing.
-func (l *Log) linger(waiting int) {
-	until := time.Now().Add(l.o.Linger)
-	for waiting < maxBatch && time.Now().Before(until) {
-		runtime.Gosched()
-		l.mu.Lock()
-		now := len(l.queue)
-		l.mu.Unlock()
-		if now == waiting {
-			return
+// take waits for rows and takes all there are. Rows cost a fraction when they share a
+// transaction, so under load it waits, but at most Linger, until as many rows are there as
+// callers were lately; a caller alone never waits.
+func (l *Log) take(ctx context.Context, timer *time.Timer, spare []*entry) (batch []*entry, ended bool) {
+	lingered := false
+	l.mu.Lock()
+	for {
+		n := len(l.queue)
+		ending := ctx.Err() != nil
+		switch {
+		case n == 0 && ending:
+			l.stopped = true
+			l.mu.Unlock()
+			return nil, true
+		case n > 0 && (n >= l.enough || lingered || ending):
+			batch, l.queue = l.queue, spare
+			if lingered {
+				l.callers = n // fewer than thought
+			}
+			l.enough = 1 // while the writer is busy nobody needs to wake it twice
+			l.mu.Unlock()
+			return batch, false
 		}
-		waiting = now
+		if n == 0 {
+			l.mu.Unlock()
+			<-l.wake
+		} else {
+			l.mu.Unlock()
+			timer.Reset(l.o.Linger)
+			select {
+			case <-l.wake:
+			case <-timer.C:
+				lingered = true
+			}
+		}
+		l.mu.Lock()
 	}
+}
+
+// estimate keeps how many callers there are: those whose rows were just written and those that
+// came meanwhile, falling slowly, since it sees only callers that are here.
+func (l *Log) estimate(written int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	seen := written + len(l.queue)
+	l.callers = max(seen, l.callers-(l.callers+7)/8)
+	l.enough = min(l.callers, maxBatch)
 }
 
 // commit writes one batch in one transaction and tells each of its callers.

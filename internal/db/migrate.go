@@ -1,8 +1,10 @@
 package db
 
 import (
+	"bytes"
 	"context"
 	"embed"
+	"io"
 	"io/fs"
 
 	"github.com/pressly/goose/v3"
@@ -20,7 +22,7 @@ func (d *DB) provider() (*goose.Provider, error) {
 		return nil, err
 	}
 	if !d.postgres {
-		return goose.NewProvider(goose.DialectSQLite3, d.Write, files)
+		return goose.NewProvider(goose.DialectSQLite3, d.Write, sqliteText{files})
 	}
 	// Replicas that start together must not migrate together.
 	locker, err := lock.NewPostgresSessionLocker()
@@ -72,3 +74,31 @@ func (d *DB) checkVersion(ctx context.Context) error {
 func newer(current, target int64) error {
 	return fault.New(fault.Config, "the database has schema %d, this doorward knows only %d: use the newer doorward it was last opened with", current, target)
 }
+
+// sqliteText is the migrations with the one word that SQLite spells its own
+// way: only a column of type INTEGER PRIMARY KEY is the number of the row
+// itself. As BIGINT it would be a second tree to write for every audit row, a page more for every commit.
+type sqliteText struct{ fs.FS }
+
+func (s sqliteText) Open(name string) (fs.File, error) {
+	f, err := s.FS.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	if info, err := f.Stat(); err != nil || info.IsDir() {
+		return f, err
+	}
+	text, err := io.ReadAll(f)
+	if err != nil {
+		return nil, err
+	}
+	return textFile{f, bytes.NewReader(bytes.ReplaceAll(text, []byte("BIGINT PRIMARY KEY"), []byte("INTEGER PRIMARY KEY")))}, nil
+}
+
+// textFile is a file with other content.
+type textFile struct {
+	fs.File
+	text *bytes.Reader
+}
+
+func (f textFile) Read(p []byte) (int, error) { return f.text.Read(p) }

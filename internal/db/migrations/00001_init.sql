@@ -1,5 +1,6 @@
 -- One SQL text serves SQLite and PostgreSQL. Times are unix microseconds (0 or NULL: never),
--- ids are UUIDv7 text, booleans are BOOLEAN, bytes are BYTEA (SQLite gives any type name BLOB-or-text affinity as written).
+-- ids are UUIDv7 text, booleans are BOOLEAN, bytes are base64 text.
+-- BIGINT PRIMARY KEY becomes INTEGER PRIMARY KEY on SQLite (see migrate.go).
 -- +goose Up
 CREATE TABLE workspace (
   id         TEXT PRIMARY KEY,
