@@ -1,0 +1,93 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+)
+
+// message is a sentence for people. Errors of the server and everything that programs read stay English.
+type message struct{ en, de string }
+
+var messages = map[string]message{
+	"try_help":        {"Try doorward --help.", "Hilfe: doorward --help"},
+	"hint_key":        {"Put a person's key into DOORWARD_KEY, or its path into DOORWARD_KEY_FILE.", "Den Schlüssel einer Person in DOORWARD_KEY setzen oder seinen Pfad in DOORWARD_KEY_FILE."},
+	"hint_scan":       {"Scan it first: doorward server scan NAME", "Zuerst einlesen: doorward server scan NAME"},
+	"hint_url":        {"Is it running? Its address goes into DOORWARD_URL or --door.", "Läuft es? Die Adresse gehört in DOORWARD_URL oder --door."},
+	"first_start":     {"First start. These keys are shown once and stored only as a hash:", "Erster Start. Diese Schlüssel werden einmal gezeigt und nur als Prüfsumme gespeichert:"},
+	"owner_key":       {"  owner's key    %s", "  Schlüssel der Eigentümerin  %s"},
+	"agent_key":       {"  agent's key    %s", "  Schlüssel des Agenten       %s"},
+	"key_given":       {"(as given)", "(wie vorgegeben)"},
+	"serving":         {"Doorward serves on %s", "Doorward läuft auf %s"},
+	"config_ok":       {"The configuration is valid.", "Die Konfiguration ist gültig."},
+	"registered":      {"Registered %s. It waits for approval. Next: doorward server scan %[1]s", "%s ist eingetragen und wartet auf die Zulassung. Weiter: doorward server scan %[1]s"},
+	"secret_in_argv":  {"The value of %s stood in the process list. Next time write ${VARIABLE} or @FILE.", "Der Wert von %s stand in der Prozessliste. Nächstes Mal ${VARIABLE} oder @DATEI schreiben."},
+	"would_run":       {"These servers would be registered. Each starts only when it is scanned or approved:", "Diese Server würden eingetragen. Sie starten erst beim Einlesen oder nach der Zulassung:"},
+	"confirm":         {"Register them? [y/N] ", "Eintragen? [j/N] "},
+	"nothing_done":    {"Nothing was changed.", "Nichts wurde geändert."},
+	"skipped":         {"Skipped %s: %s", "%s übersprungen: %s"},
+	"scan_ok":         {"Scan of %s: %d tools, %d new, %d changed, %d removed. Nothing was admitted.", "%s eingelesen: %d Werkzeuge, %d neu, %d geändert, %d entfernt. Nichts wurde zugelassen."},
+	"scan_next":       {"Next: doorward server tools %s, then doorward server approve %[1]s --suggested", "Weiter: doorward server tools %s, dann doorward server approve %[1]s --suggested"},
+	"scan_failed":     {"Scan of %s failed: %s", "Einlesen von %s fehlgeschlagen: %s"},
+	"choose":          {"Nothing was approved. Choose: --suggested for all suggestions, --tool NAME=ACTION for one, --none for no tool.", "Nichts wurde zugelassen. Auswählen: --suggested für alle Vorschläge, --tool NAME=AKTION für eines, --none für keines."},
+	"approved":        {"%s is approved: %d tools admitted, %d not.", "%s ist genehmigt: %d Werkzeuge zugelassen, %d nicht."},
+	"state":           {"%s is now %s.", "%s ist jetzt %s."},
+	"removed":         {"Removed %s.", "%s ist entfernt."},
+	"admitted":        {"Admitted %s with %s.", "%s ist zugelassen mit %s."},
+	"admitted_n":      {"Admitted %d tools.", "%d Werkzeuge zugelassen."},
+	"nothing_waiting": {"No tool of %s waits.", "Kein Werkzeug von %s wartet."},
+	"rule_set":        {"The rule of %s is now %s.", "Die Regel von %s ist jetzt %s."},
+	"only_approval":   {"only with approval", "nur mit Freigabe"},
+	"rule_auto":       {"set automatically", "automatisch gesetzt"},
+	"rule_admin":      {"confirmed by an admin", "von einem Admin bestätigt"},
+	"policy_added":    {"Added rule %s: %s.", "Regel %s angelegt: %s."},
+	"policy_removed":  {"Removed rule %s.", "Regel %s entfernt."},
+	"decided":         {"%s: %s", "%s: %s"},
+	"stopped":         {"Stopped %s %s at once; %d open approvals ended.", "%s %s sofort angehalten; %d offene Freigaben beendet."},
+	"stop_unchanged":  {"%s %s was not active and stays as it is.", "%s %s war nicht aktiv und bleibt, wie es ist."},
+	"released":        {"Released %s.", "%s ist wieder freigegeben."},
+	"agent_added":     {"Created agent %s (%s).", "Agent %s angelegt (%s)."},
+	"key_once":        {"Its key, shown only now: %s", "Sein Schlüssel, nur jetzt zu sehen: %s"},
+	"key_revoked":     {"Revoked key %s.", "Schlüssel %s widerrufen."},
+	"person_added":    {"Created %s with the role %s. Next: doorward key add --person %[1]s", "%s mit der Rolle %s angelegt. Weiter: doorward key add --person %[1]s"},
+	"record_whole":    {"The record is whole: %d rows, head %s.", "Das Protokoll ist unversehrt: %d Zeilen, Ende %s."},
+	"record_broken":   {"The record is broken at row %d: %s (%d rows before it are good)", "Das Protokoll ist ab Zeile %d verletzt: %s (%d Zeilen davor sind gut)"},
+	"none":            {"None.", "Keine."},
+	"more":            {"More: --before %d", "Weitere: --before %d"},
+	"decides":         {"%s: %s, decided by the stage %s", "%s: %s, entschieden von der Stufe %s"},
+}
+
+// say is a message in the language of the person.
+func (e *env) say(key string, args ...any) string {
+	m, ok := messages[key]
+	if !ok {
+		panic("cli: no message " + key)
+	}
+	text := m.en
+	if e.lang == "de" {
+		text = m.de
+	}
+	if len(args) == 0 {
+		return text
+	}
+	return fmt.Sprintf(text, args...)
+}
+
+// print says a message on standard output, unless a program reads it.
+func (e *env) print(key string, args ...any) {
+	if !e.json {
+		fmt.Fprintln(e.stdout, clean(e.say(key, args...)))
+	}
+}
+
+// language is "de" or "en", by the variables that POSIX names, in their order.
+func language(getenv func(string) string) string {
+	for _, name := range []string{"LC_ALL", "LC_MESSAGES", "LANG"} {
+		if v := getenv(name); v != "" {
+			if strings.HasPrefix(v, "de") {
+				return "de"
+			}
+			return "en"
+		}
+	}
+	return "en"
+}
