@@ -30,7 +30,7 @@ unit: ## format, vet and the tests of the packages
 	go test -race -timeout 8m ./cmd/... ./internal/...
 
 outside: setup ## the built binary from outside: cases, real peers, conformance
-	go test -count=1 -timeout 15m -p 1 ./test/cases ./test/peers ./test/conformance
+	go test -count=1 -timeout 15m -p 1 ./test/cases ./test/peers ./test/conformance ./test/bench/run
 
 check: test lint vuln fuzz chaos ## everything
 

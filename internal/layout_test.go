@@ -41,7 +41,7 @@ var edges = map[string]string{
 	"internal/config":           "fault",
 	"internal/cli":              "* app",
 	"internal/app":              "*",
-	"internal/testkit":          "* app",
+	"internal/testkit":          "",
 }
 
 // above are the packages that no other package may import by "*".

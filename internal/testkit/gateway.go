@@ -81,7 +81,8 @@ func FreeAddr(t testing.TB) string {
 	return l.Addr().String()
 }
 
-var listening = regexp.MustCompile(`listening on (http://[0-9.:]+)`)
+// The address stands in the line that says so, whatever its language.
+var listening = regexp.MustCompile(`(http://127\.0\.0\.1:[0-9]+)`)
 
 func (g *Gateway) start() {
 	g.t.Helper()
