@@ -55,30 +55,22 @@ func (d *DB) Watch(ctx context.Context, fn func(ctx context.Context)) error {
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
 	last := d.opened
-	polled := false
 	for {
 		news := d.News()
 		// A failed read is not lost: the revision stays unequal and the next tick asks again.
 		if n, err := d.revision(ctx); err == nil && n != last {
 			last = n
-			if polled {
-				d.Announce() // others in this process wait for it too
-				news = d.News()
-				// What was announced between the two lines above is still seen: the revision is read again below.
-			}
+			// Another process may have made the change: tell all who wait in this one. Where it was
+			// announced already, they look once more for nothing.
+			d.Announce()
 			fn(ctx)
-			polled = false
-			if m, err := d.revision(ctx); err != nil || m != last {
-				continue
-			}
+			continue // what came meanwhile is read at once
 		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-news:
-			polled = false
 		case <-tick.C:
-			polled = true
 		}
 	}
 }
