@@ -115,17 +115,13 @@ func New(ctx context.Context, cfg *config.Config, log Logger) (a *App, err error
 	return a, nil
 }
 
-// openStore opens the data folder: its lock, the database and the sealing key.
+// openStore opens the data folder: the database, which is locked against a second process, and the sealing key.
 func (a *App) openStore(ctx context.Context) (*secret.Box, error) {
 	dir := a.cfg.Data
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fault.Wrap(fault.Config, err, "cannot create the data folder %s", dir)
 	}
-	unlock, err := lockFolder(dir)
-	if err != nil {
-		return nil, err
-	}
-	a.closers = append(a.closers, unlock)
+	var err error
 	if a.db, err = db.Open(ctx, a.cfg.Database, dir); err != nil {
 		return nil, err
 	}
