@@ -203,6 +203,3 @@ func stringEnd(b []byte) int {
 	}
 	return len(b)
 }
-
-// Masked is the spec with every secret value replaced by secret.Masked, for showing before it is registered.
-func (s Spec) Masked() Spec { return s.masked() }

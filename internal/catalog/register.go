@@ -148,7 +148,8 @@ func (c *Catalog) Config(ctx context.Context, serverID string) (Spec, error) {
 	return s, nil
 }
 
-// Masked is the spec with every secret value replaced by secret.Masked, for showing.
+// Masked is the spec with every secret value replaced by secret.Masked, for showing and for giving back to
+// Update with changes. It has no origin: who edits it is a person, not a file.
 func (c *Catalog) Masked(ctx context.Context, ws, id string) (Spec, error) {
 	server, err := getServer(ctx, c.d.DB.Read, ws, id)
 	if err != nil {
@@ -158,7 +159,8 @@ func (c *Catalog) Masked(ctx context.Context, ws, id string) (Spec, error) {
 	if err != nil {
 		return Spec{}, err
 	}
-	return s.masked(), nil
+	s.Origin, s.OriginPath = "", ""
+	return s.Masked(), nil
 }
 
 // Remove deletes a server with its tools, their admission and their rules.

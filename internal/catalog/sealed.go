@@ -324,8 +324,8 @@ func maskMap(in map[string]string) map[string]string {
 	return out
 }
 
-// masked is the spec as it is shown.
-func (s Spec) masked() Spec {
+// Masked is the spec with every secret value replaced by secret.Masked, for showing.
+func (s Spec) Masked() Spec {
 	s.Args, s.URL, s.Env, s.Headers = maskArgs(s.Args), maskURL(s.URL), maskMap(s.Env), maskMap(s.Headers)
 	return s
 }

@@ -264,8 +264,9 @@ func TestConfigFileChangeNeedsApprovalAgain(t *testing.T) {
 	if s.State != "ACTIVE" {
 		t.Errorf("words: %s", s.State)
 	}
-	byPerson := spec
-	byPerson.Origin, byPerson.Args = "", []string{"a"}
+	byPerson, err := f.c.Masked(f.ctx, ws, s.ID)
+	f.ok(err)
+	byPerson.Args = []string{"a"}
 	s, err = f.c.Update(f.ctx, ws, s.ID, byPerson, admin)
 	f.ok(err)
 	if s.State != "ACTIVE" || s.Origin != "config" {
