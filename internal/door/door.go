@@ -53,7 +53,7 @@ type Door struct {
 	sessions *bridge.Sessions
 	lists    listCache
 	merged   mergedCache
-	degraded atomic.Pointer[degradedNames]
+	looked   atomic.Pointer[look]
 	hub      hub
 	metrics  *metrics
 	draining atomic.Bool

@@ -226,6 +226,28 @@ func TestMethodsOfHTTP(t *testing.T) {
 	}
 }
 
+// TestAllowedOrigin: a page of a configured origin may ask, send and read; any other is refused.
+func TestAllowedOrigin(t *testing.T) {
+	w := newWorld(t, func(d *door.Deps) { d.AllowedOrigins = []string{"https://app.example"} })
+	c := w.wire("/mcp").with("Origin", "https://app.example")
+	ask := c.with("Authorization", "", "Access-Control-Request-Method", "POST", "Access-Control-Request-Headers", "authorization, mcp-session-id")
+	if a := ask.send("OPTIONS", ""); a.status != 204 || a.header.Get("Access-Control-Allow-Origin") != "https://app.example" || a.header.Get("Access-Control-Allow-Headers") == "" {
+		t.Errorf("preflight: %d %v", a.status, a.header)
+	}
+	if c.open(mcp.V20251125, `{}`).post(`{"jsonrpc":"2.0","id":1,"method":"ping"}`).header.Get("Access-Control-Allow-Origin") != "https://app.example" {
+		t.Error("the page cannot read the answer")
+	}
+	for _, origin := range []string{"https://app.example.evil", "http://app.example", "https://x.app.example", "file://"} {
+		if a := ask.with("Origin", origin).send("OPTIONS", ""); a.status != 403 || a.header.Get("Access-Control-Allow-Origin") != "" {
+			t.Errorf("%s: %d", origin, a.status)
+		}
+	}
+	own := w.wire("/mcp").with("Origin", w.url)
+	if own.open(mcp.V20251125, `{}`).session == "" {
+		t.Error("the door's own origin is refused")
+	}
+}
+
 func TestSessionEnds(t *testing.T) {
 	w := newWorld(t)
 	f := &fake{defs: []json.RawMessage{def("read")}}
@@ -454,3 +476,35 @@ func TestDrain(t *testing.T) {
 	close(release)
 	wg.Wait()
 }
+
+// BenchmarkCall is one tools/call of a session through every layer below the socket.
+func BenchmarkCall(b *testing.B) {
+	w := newWorld(b)
+	w.addFake("notes", &fake{defs: []json.RawMessage{def("read")}})
+	c := w.wire("/mcp/notes").open(mcp.V20251125, `{}`)
+	h := w.door.Handler()
+	body := []byte(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"read","arguments":{"n":1}}}`)
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			r, _ := http.NewRequest("POST", "/mcp/notes", bytes.NewReader(body))
+			r.Header = c.header.Clone()
+			r.Header.Set("Mcp-Session-Id", c.session)
+			rec := discard{h: http.Header{}}
+			h.ServeHTTP(&rec, r)
+			if rec.n < 50 {
+				b.Fatal("no answer")
+			}
+		}
+	})
+}
+
+// discard is a response that is thrown away.
+type discard struct {
+	h http.Header
+	n int
+}
+
+func (d *discard) Header() http.Header         { return d.h }
+func (d *discard) Write(b []byte) (int, error) { d.n += len(b); return len(b), nil }
+func (d *discard) WriteHeader(int)             {}

@@ -75,10 +75,11 @@ func errDraining() error {
 // record then says truly how it ended, though nobody reads the answer.
 func (p *peer) legacyRequest(s *bridge.Session, m *mcp.Message, acc accept) (clean bool) {
 	ctx, call := s.Begin(m.ID)
+	defer s.Done(call)
 	x := p.legacyExchange(s, m, p.d.newReply(p.w, acc))
+	defer x.out.finish()
 	result, err := x.request(ctx)
 	x.respond(result, err)
-	s.Done(call)
 	return err == nil
 }
 
@@ -173,6 +174,7 @@ func (p *peer) postBatch(body []byte, header string, acc accept) {
 // runBatch answers the requests of a batch side by side, in one array or one event each.
 func (p *peer) runBatch(s *bridge.Session, msgs []mcp.Message, acc accept) {
 	out := p.d.newReply(p.w, acc)
+	defer out.finish()
 	answers := make([][]byte, len(msgs))
 	var wg sync.WaitGroup
 	for i := range msgs {

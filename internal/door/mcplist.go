@@ -10,6 +10,7 @@ import (
 	"time"
 	"unsafe"
 
+	"doorward.dev/doorward/internal/bridge"
 	"doorward.dev/doorward/internal/catalog"
 	"doorward.dev/doorward/internal/fault"
 	"doorward.dev/doorward/internal/mcp"
@@ -29,22 +30,26 @@ func (x *exchange) listTools() (json.RawMessage, error) {
 	if from > 0 && from >= len(tools) {
 		return nil, badCursor()
 	}
-	key := listKey{n: len(tools), from: from, aggregate: x.sc.server == nil, era: x.era, tail: x.listMeta()}
+	look := x.d.look()
+	key := listKey{
+		n: len(tools), from: from, aggregate: x.sc.server == nil, era: x.era,
+		tail: x.listTail(x.sick(look)), newer: x.newer(look, tools),
+	}
 	if len(tools) > 0 {
 		key.first, key.last = uintptr(unsafe.Pointer(tools[0])), uintptr(unsafe.Pointer(tools[len(tools)-1]))
 	}
 	if have := x.d.lists.get(key, tools); have != nil {
 		return have, nil
 	}
-	made := x.makeList(tools, from, key.tail)
+	made := x.makeList(tools, from, key)
 	x.d.lists.put(key, tools, made)
 	return made, nil
 }
 
 // makeList splices the definitions byte for byte; on the aggregate the name is the public one.
-func (x *exchange) makeList(tools []*catalog.Tool, from int, tail string) json.RawMessage {
+func (x *exchange) makeList(tools []*catalog.Tool, from int, key listKey) json.RawMessage {
 	page := tools[from:min(from+pageSize, len(tools))]
-	size := 64 + len(tail)
+	size := 64 + len(key.tail)
 	for _, t := range page {
 		size += len(t.Definition) + len(t.Public) + 1
 	}
@@ -53,39 +58,36 @@ func (x *exchange) makeList(tools []*catalog.Tool, from int, tail string) json.R
 		if i > 0 {
 			out = append(out, ',')
 		}
-		out = append(out, x.definition(t)...)
+		out = append(out, x.definition(t, key.newer)...)
 	}
 	out = append(out, ']')
 	if next := from + pageSize; next < len(tools) {
 		out = append(append(append(out, `,"nextCursor":"`...), cursorAt(next)...), '"')
 	}
-	return append(append(out, tail...), '}')
+	return append(append(out, key.tail...), '}')
 }
 
 // definition is a tool as this door and this client's era show it.
-func (x *exchange) definition(t *catalog.Tool) json.RawMessage {
+func (x *exchange) definition(t *catalog.Tool, newer string) json.RawMessage {
 	def := t.Definition
+	switch {
+	case x.era == mcp.Modern:
+		def = bridge.ModernTool(def)
+	case strings.Contains(newer, t.ServerID):
+		def = bridge.LegacyTool(def)
+	}
 	if x.sc.server == nil {
 		def = mcp.Set(def, "name", mcp.Quote(t.Public))
 	}
 	return def
 }
 
-// listMeta ends a list: what the era asks for, and which servers behind it are not well. Without either it is empty,
+// listTail ends a list: what the era asks for, and which servers behind it are not well. Without either it is empty,
 // so that the answer is nothing but the servers' own definitions.
-func (x *exchange) listMeta() string { return x.listTail(x.d.sick(x.peer)) }
-
 func (x *exchange) listTail(sick []string) string {
 	note := ""
 	if len(sick) > 0 {
-		b := []byte(`"doorward/degraded":[`)
-		for i, name := range sick {
-			if i > 0 {
-				b = append(b, ',')
-			}
-			b = mcp.AppendQuote(b, name)
-		}
-		note = string(append(b, ']'))
+		note = `"doorward/degraded":` + string(quoteAll(sick))
 	}
 	if x.era == mcp.Modern {
 		tail := modernTail + string(x.serverInfo())
@@ -100,38 +102,61 @@ func (x *exchange) listTail(sick []string) string {
 	return ""
 }
 
-// degradedNames is what was last heard of the health of connections; see sick.
-type degradedNames struct {
-	at   time.Time
-	byID map[string]upstream.Health
+// look is a look at all connections that lists are made by.
+type look struct {
+	at    time.Time
+	sick  map[string]bool // by server id: the list may be out of date
+	newer map[string]bool // the server speaks 2026-07-28
 }
 
-// healthAge is how old the look at all connections may be that lists are marked by.
-const healthAge = 250 * time.Millisecond
+// lookAge is how old a look may be.
+const lookAge = 250 * time.Millisecond
+
+func (d *Door) look() *look {
+	now := d.d.Now()
+	l := d.looked.Load()
+	if l != nil && now.Sub(l.at) <= lookAge && !now.Before(l.at) {
+		return l
+	}
+	l = &look{at: now, sick: make(map[string]bool), newer: make(map[string]bool)}
+	for _, st := range d.d.Upstream.Statuses() {
+		if st.Health == upstream.Degraded || st.Health == upstream.Down {
+			l.sick[st.ServerID] = true
+		}
+		if mcp.EraOf(st.ProtocolVersion) == mcp.Modern {
+			l.newer[st.ServerID] = true
+		}
+	}
+	d.looked.Store(l)
+	return l
+}
 
 // sick names the servers in this scope that the caller can use and whose list may be out of date, in order.
-func (d *Door) sick(p *peer) []string {
-	now := d.d.Now()
-	h := d.degraded.Load()
-	if h == nil || now.Sub(h.at) > healthAge || now.Before(h.at) {
-		h = &degradedNames{at: now, byID: make(map[string]upstream.Health)}
-		for _, st := range d.d.Upstream.Statuses() {
-			if st.Health == upstream.Degraded || st.Health == upstream.Down {
-				h.byID[st.ServerID] = st.Health
-			}
-		}
-		d.degraded.Store(h)
-	}
-	if len(h.byID) == 0 {
+func (x *exchange) sick(l *look) []string {
+	if len(l.sick) == 0 {
 		return nil
 	}
 	var out []string
-	for _, s := range p.servers() {
-		if _, ok := h.byID[s.ID]; ok {
+	for _, s := range x.servers() {
+		if l.sick[s.ID] {
 			out = append(out, s.Name)
 		}
 	}
 	return out
+}
+
+// newer lists the ids of servers among tools whose definitions an older client may not understand as they are.
+func (x *exchange) newer(l *look, tools []*catalog.Tool) string {
+	if x.era == mcp.Modern || len(l.newer) == 0 {
+		return ""
+	}
+	var out []string
+	for i, t := range tools { // tools of one server stand together
+		if (i == 0 || t.ServerID != tools[i-1].ServerID) && l.newer[t.ServerID] {
+			out = append(out, t.ServerID)
+		}
+	}
+	return strings.Join(out, " ")
 }
 
 // listCache keeps list answers. What is visible decides the bytes, not who asks:
@@ -148,6 +173,7 @@ type listKey struct {
 	aggregate   bool
 	era         mcp.Era
 	tail        string
+	newer       string // ids of servers whose definitions were changed for older clients
 }
 
 type listEntry struct {

@@ -34,6 +34,7 @@ func (p *peer) postModern(m *mcp.Message, acc accept) (clean bool) {
 		return false
 	}
 	x.out = p.d.newReply(p.w, acc)
+	defer x.out.finish()
 	result, err := x.request(p.r.Context())
 	x.respond(result, err)
 	return err == nil
@@ -51,7 +52,7 @@ func (x *exchange) readMeta() error {
 	}
 	meta := mcp.Get(x.m.Params, "_meta")
 	x.version = mcp.MetaVersion(x.m.Params)
-	x.caps = mcp.Get(meta, mcp.MetaClientCapabilities)
+	x.caps = bytes.Clone(mcp.Get(meta, mcp.MetaClientCapabilities)) // may be kept with a connection; the body is not
 	x.level, _ = mcp.String(mcp.Get(meta, mcp.MetaLogLevel))
 	x.client = upstream.Client{Era: mcp.Modern, Version: x.version, Capabilities: x.caps, Notify: x.notify}
 	return nil

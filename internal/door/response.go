@@ -73,7 +73,8 @@ func (p *reply) send(msg []byte) error {
 	return p.ev.Event(mcp.Event{Data: msg})
 }
 
-// finish takes the answer out of the hands of notifiers; not nil when it has become a stream.
+// finish takes the answer out of the hands of notifiers; not nil when it has become a stream. It must
+// have run when the handler returns, however that comes about: nobody may write after it.
 func (p *reply) finish() *mcp.EventWriter {
 	p.mu.Lock()
 	defer p.mu.Unlock()

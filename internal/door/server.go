@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"runtime/debug"
 	"strings"
 	"sync"
 
@@ -18,8 +19,8 @@ import (
 // browsers, and a handler that panicked.
 func (d *Door) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		h := w.Header()
-		h.Set("X-Content-Type-Options", "nosniff")
+		defer d.recovered(w, r)
+		w.Header().Set("X-Content-Type-Options", "nosniff")
 		if !d.hostAllowed(r) {
 			d.refuse(w, r, fault.New(fault.Forbidden, "this listener answers to localhost only; add the host name to the allowed hosts"))
 			return
@@ -28,8 +29,39 @@ func (d *Door) guard(next http.Handler) http.Handler {
 			d.refuse(w, r, fault.New(fault.Forbidden, "requests from pages of this origin are not allowed; add it to the allowed origins"))
 			return
 		}
+		if origin := r.Header.Get("Origin"); origin != "" && crossOrigin(w, r, origin) {
+			return
+		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// recovered turns a panic of a handler into an answer; the others are unharmed.
+func (d *Door) recovered(w http.ResponseWriter, r *http.Request) {
+	switch v := recover(); v {
+	case nil:
+	case http.ErrAbortHandler:
+		panic(v)
+	default:
+		d.d.Log.Error("a handler panicked", "path", r.URL.Path, "panic", v, "stack", string(debug.Stack()))
+		d.refuse(w, r, fault.New(fault.Internal, "internal error"))
+	}
+}
+
+// crossOrigin lets a page of an allowed origin read answers; true when the request was only the question whether it may send one.
+func crossOrigin(w http.ResponseWriter, r *http.Request, origin string) (preflight bool) {
+	h := w.Header()
+	h.Set("Access-Control-Allow-Origin", origin)
+	h.Add("Vary", "Origin")
+	h.Set("Access-Control-Expose-Headers", mcp.HeaderSession+", WWW-Authenticate")
+	if r.Method != http.MethodOptions || r.Header.Get("Access-Control-Request-Method") == "" {
+		return false
+	}
+	h.Set("Access-Control-Allow-Methods", "GET, POST, DELETE")
+	h.Set("Access-Control-Allow-Headers", r.Header.Get("Access-Control-Request-Headers"))
+	h.Set("Access-Control-Max-Age", "600")
+	w.WriteHeader(http.StatusNoContent)
+	return true
 }
 
 // hostAllowed is the defence against DNS rebinding: a page whose name was made to
