@@ -72,7 +72,7 @@ func openLocked(path string) (*DB, error) {
 func sqlitePool(path string, n int, more string) (*sql.DB, error) {
 	dsn := (&url.URL{Scheme: "file", Path: path}).String() + "?mode=rw&_txlock=immediate" +
 		"&_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)&_pragma=synchronous(NORMAL)" +
-		"&_pragma=foreign_keys(1)&_pragma=temp_store(MEMORY)" + more
+		"&_pragma=foreign_keys(1)&_pragma=temp_store(MEMORY)&_pragma=wal_autocheckpoint(4000)" + more
 	pool, err := sql.Open("sqlite", dsn)
 	if err != nil {
 		return nil, unavailable(err)
