@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -39,7 +40,16 @@ type fixture struct {
 	box      *secret.Box
 	redactor *secret.Redactor
 	ctx      context.Context
+	mu       sync.Mutex
 	now      time.Time
+}
+
+// tick is a clock that moves a millisecond each time it is read.
+func (f *fixture) tick() time.Time {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.now = f.now.Add(time.Millisecond)
+	return f.now
 }
 
 func open(t testing.TB, url string) *fixture {
@@ -97,10 +107,7 @@ func postgresURL(t *testing.T) string {
 // restart opens the catalogue anew on the same database.
 func (f *fixture) restart() {
 	f.Helper()
-	c, err := catalog.New(f.ctx, catalog.Deps{DB: f.db, Box: f.box, Redactor: f.redactor, Reserved: []string{"host"}, Now: func() time.Time {
-		f.now = f.now.Add(time.Millisecond)
-		return f.now
-	}})
+	c, err := catalog.New(f.ctx, catalog.Deps{DB: f.db, Box: f.box, Redactor: f.redactor, Reserved: []string{"host"}, Now: f.tick})
 	f.ok(err)
 	f.c = c
 }
