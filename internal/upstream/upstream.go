@@ -102,40 +102,5 @@ type Deps struct {
 	MaxMessage     int           // bytes of one message, default 16 MiB
 	Parallel       int           // connects at once, default 8
 	KillGrace      time.Duration // SIGTERM to SIGKILL of a child, default 3 s
+	Version        string        // of Doorward, as servers see it
 }
-
-// Pool keeps one shared connection per server, and sessions of legacy HTTP servers per client session.
-type Pool struct{}
-
-// New makes an empty pool.
-func New(d Deps) *Pool { panic("pending") }
-
-// Run keeps the connections until ctx ends, then closes them; children are gone when it returns.
-func (p *Pool) Run(ctx context.Context) error { panic("pending") }
-
-// Apply makes the set of servers that should be connected exactly cfgs. It does not wait for connects.
-func (p *Pool) Apply(cfgs []Config) { panic("pending") }
-
-// Scan lists a server's tools now, connecting if need be (also a server that Apply does not name: probe only).
-func (p *Pool) Scan(ctx context.Context, cfg Config) mcp.Listing { panic("pending") }
-
-// Do carries a request to a server and returns the result object: as it came when client and server are of
-// one era, else in the shape of the client's era (package bridge). Errors: *mcp.RPCError as the
-// server sent it; *fault.Error of class Unreachable, UpstreamError, OutcomeUnknown, Timeout or Cancelled.
-func (p *Pool) Do(ctx context.Context, r *Request) (json.RawMessage, error) { panic("pending") }
-
-// Stream keeps the standalone stream that a server offers a client (GET of a legacy HTTP session,
-// subscriptions/listen of a modern server with params as the client sent them) until ctx ends and delivers to
-// c.Notify and c.Ask. A server that offers none: it returns at once with nil.
-func (p *Pool) Stream(ctx context.Context, serverID string, c *Client, params json.RawMessage) error {
-	panic("pending")
-}
-
-// EndSession ends the upstream sessions kept for a client session.
-func (p *Pool) EndSession(session string) { panic("pending") }
-
-// Status of one server; Statuses of all.
-func (p *Pool) Status(serverID string) (Status, bool) { panic("pending") }
-
-// Statuses of all servers.
-func (p *Pool) Statuses() []Status { panic("pending") }
