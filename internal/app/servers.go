@@ -160,12 +160,12 @@ func (s *servers) scan(ctx context.Context, srv *catalog.Server) (catalog.Scan, 
 	}
 	seen := slices.Clone(arrived)
 	s.mu.Unlock()
-	res, err := s.a.catalog.ApplyListing(ctx, srv.ID, l)
-	if err != nil {
-		return res, err
+	if len(seen) == 0 {
+		return s.a.catalog.ApplyListing(ctx, srv.ID, l)
 	}
-	// The connection may have delivered this very listing before Scan returned: what moved was counted then.
-	for _, r := range seen {
+	// The pool delivered this very listing before Scan returned, and perhaps one more: what moved was counted then.
+	res := seen[len(seen)-1]
+	for _, r := range seen[:len(seen)-1] {
 		res.New, res.Changed, res.Removed = res.New+r.New, res.Changed+r.Changed, res.Removed+r.Removed
 	}
 	return res, nil
