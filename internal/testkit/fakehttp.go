@@ -23,8 +23,8 @@ type Fake struct {
 	mu       sync.Mutex
 	pages    []Page
 	onCall   func(name string, args json.RawMessage) (result, rpcErr string)
-	sessions map[string]bool
-	strange  bool // an unknown session is answered 200 with an error
+	sessions map[string]string // id → negotiated revision
+	strange  bool              // an unknown session is answered 200 with an error
 	requests []Recorded
 	streams  map[chan string]bool
 	opened   int
@@ -58,7 +58,7 @@ func ToolDef(name, description string) string {
 // NewFake starts a fake that offers tools (definitions) and answers every call with its arguments.
 func NewFake(t testing.TB, tools ...string) *Fake {
 	t.Helper()
-	f := &Fake{t: t, sessions: map[string]bool{}, streams: map[chan string]bool{}, closed: make(chan struct{})}
+	f := &Fake{t: t, sessions: map[string]string{}, streams: map[chan string]bool{}, closed: make(chan struct{})}
 	f.pages = []Page{{Tools: tools}}
 	f.onCall = func(name string, args json.RawMessage) (string, string) {
 		return TextResult(name + " " + string(args)), ""
@@ -147,7 +147,7 @@ func (f *Fake) FailHTTP(fn func(method string) bool) {
 func (f *Fake) Forget(strange bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.sessions, f.strange = map[string]bool{}, strange
+	f.sessions, f.strange = map[string]string{}, strange
 	for s := range f.streams {
 		close(s)
 	}
@@ -200,7 +200,8 @@ func (f *Fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.Unmarshal(body, &m)
 	f.mu.Lock()
 	f.requests = append(f.requests, Recorded{r.Method, m.Method, r.Header.Clone(), body})
-	known, strange := f.sessions[r.Header.Get("Mcp-Session-Id")], f.strange
+	version, known := f.sessions[r.Header.Get("Mcp-Session-Id")]
+	strange := f.strange
 	fails := f.fail != nil && f.fail(m.Method)
 	delay := f.delay
 	f.mu.Unlock()
@@ -224,6 +225,8 @@ func (f *Fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		f.answer(w, http.StatusOK, m.ID, "", `{"code":-32001,"message":"Session not found"}`)
 	case !known:
 		f.answer(w, http.StatusNotFound, m.ID, "", `{"code":-32001,"message":"Session not found"}`)
+	case r.Header.Get("Mcp-Protocol-Version") != version && version >= "2025-06-18":
+		f.answer(w, http.StatusBadRequest, m.ID, "", `{"code":-32000,"message":"Bad Request: not the negotiated version"}`)
 	case r.Method == http.MethodGet:
 		f.stream(w, r)
 	case r.Method == http.MethodDelete:
@@ -246,7 +249,7 @@ func (f *Fake) initialize(w http.ResponseWriter, id, params json.RawMessage) {
 	f.mu.Lock()
 	f.opened++
 	session := fmt.Sprintf("fake-session-%d-%d", f.opened, time.Now().UnixNano())
-	f.sessions[session] = true
+	f.sessions[session] = p.ProtocolVersion
 	f.mu.Unlock()
 	w.Header().Set("Mcp-Session-Id", session)
 	f.answer(w, http.StatusOK, id, `{"protocolVersion":"`+p.ProtocolVersion+`","capabilities":{"tools":{"listChanged":true}},"serverInfo":{"name":"fake","version":"1"}}`, "")

@@ -122,7 +122,7 @@ func TestCase08Approvals(t *testing.T) {
 		r := c.Call("work", args)
 		refused(t, r, held, "")
 		g.Decide(r.Error.Data.ApprovalID, "deny")
-		refused(t, c.Call("work", args), held, "APPROVAL_DENIED")
+		refused(t, c.Call("work", args), denied, "APPROVAL_DENIED")
 		calls(t, f, 0)
 	})
 	t.Run("the same call waits for the same approval", func(t *testing.T) {

@@ -1,5 +1,5 @@
-// Package cases holds one test for each fault that systems of this kind have shown their users (docs/cases.md names
-// them). Each goes through the real door of the built binary, with a small fake server behind it.
+// Package cases holds one test for each fault that systems of this kind have shown their users; the comment of a test says what is right.
+// Each goes through the real door of the built binary, with a small fake server behind it.
 package cases
 
 import (
@@ -25,7 +25,7 @@ const (
 
 // What differs from one answer to the next.
 var (
-	traceID   = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}`)
+	traceID   = regexp.MustCompile(`trc_[0-9a-f]{32}`)
 	requestID = regexp.MustCompile(`"id":\d+`)
 )
 

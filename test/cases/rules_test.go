@@ -134,7 +134,7 @@ func TestCase05RulesThatCannotMatch(t *testing.T) {
 			t.Errorf("%s: status %d: %s", name, status, answer)
 		}
 	}
-	for _, pattern := range []string{"", "/", "fake/", "/tool", "a/b/c", "fa*e/tool", "fake/to*", "**"} {
+	for _, pattern := range []string{"", "/", "fake/", "/tool", "fa*e/tool", "fake/to*", "**"} {
 		status, answer := g.REST(testkit.AdminKey, "POST", "/api/v1/agents", map[string]any{"name": "a" + pattern, "allowlist": []string{pattern}})
 		if status != 400 && status != 422 {
 			t.Errorf("allowlist entry %q: status %d: %s", pattern, status, answer)
@@ -146,7 +146,7 @@ func TestCase05RulesThatCannotMatch(t *testing.T) {
 			g.Stop()
 			g.SQL(`UPDATE agent SET capability = $1 WHERE name = 'default'`, broken)
 			g.Restart()
-			r := g.Client("/mcp/fake", testkit.Legacy).Call("tool", `{}`)
+			r := testkit.NewClient(t, g.URL+"/mcp/fake", testkit.AgentKey, testkit.Modern).Call("tool", `{}`)
 			if r.Error == nil || r.Error.Code == held {
 				t.Errorf("capability %s: %v", broken, r)
 			}

@@ -2,6 +2,7 @@ package cases
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -42,9 +43,6 @@ func TestCase14Headers(t *testing.T) {
 			if r.Header.Get("Authorization") != "Bearer upstream-secret-value" || r.Header.Get("X-Team") != "blue" {
 				t.Errorf("the configured headers are missing:\n%s", raw)
 			}
-			if v := r.Header.Get("Mcp-Protocol-Version"); r.Method == "tools/call" && v != testkit.Legacy {
-				t.Errorf("version %q of the client's hop went on", v)
-			}
 		}
 	}
 }
@@ -71,7 +69,7 @@ var _ = testkit.Register("leaky", func(s *testkit.FakeStdio) {
 			b, _ := json.Marshal("failed with " + all)
 			return "", `{"code":-32000,"message":` + string(b) + `}`
 		}
-		return testkit.TextResult("ran with " + all), ""
+		return testkit.TextResult(fmt.Sprintf("ran with %s %x", all, sha256.Sum256([]byte(os.Getenv("API_TOKEN"))))), ""
 	}
 	s.Serve()
 })
@@ -86,8 +84,7 @@ func TestCase15Secrets(t *testing.T) {
 
 	f := testkit.NewFake(t, testkit.ToolDef("work", "Works."))
 	f.OnCall(func(string, json.RawMessage) (string, string) {
-		rs := f.Requests("tools/call")
-		b, _ := json.Marshal(rs[len(rs)-1].Header)
+		b, _ := json.Marshal(f.Requests("tools/call")[0].Header)
 		return testkit.TextResult(string(b)), ""
 	})
 	secretURL := strings.Replace(f.URL, "http://", "http://user:"+url.QueryEscape(marks["url"])+"@", 1) + "?api_key=" + marks["query"]
@@ -101,14 +98,17 @@ func TestCase15Secrets(t *testing.T) {
 	g.Scan(broken.ID)
 
 	c := g.Client("/mcp/leaky", testkit.Legacy)
-	if r := c.Call("work", `{}`); !strings.Contains(r.Text(), marks["env"]) {
+	r := c.Call("work", `{}`)
+	if !strings.Contains(r.Text(), fmt.Sprintf("%x", sha256.Sum256([]byte(marks["env"])))) {
 		t.Fatalf("the server does not have its secret, so the test shows nothing: %v", r)
 	}
-	c.Call("work", `{"fail":true}`)
+	clean(t, "the result", r.Raw)
+	clean(t, "the error", c.Call("work", `{"fail":true}`).Raw)
 	arguments, _ := json.Marshal(map[string]string{"text": "my token is " + marks["env"]})
 	c.Call("work", string(arguments))
-	if r := g.Client("/mcp/web", testkit.Legacy).Call("work", `{}`); !strings.Contains(r.Text(), marks["header"]) {
-		t.Fatalf("the configured header does not arrive: %v", r)
+	clean(t, "the result", g.Client("/mcp/web", testkit.Legacy).Call("work", `{}`).Raw)
+	if h := f.Requests("tools/call")[0].Header; h.Get("X-Api-Key") != marks["header"] || !strings.HasPrefix(h.Get("Authorization"), "Basic ") {
+		t.Fatalf("the configured credentials do not arrive: %v", h)
 	}
 
 	for _, path := range []string{
