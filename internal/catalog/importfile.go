@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -202,4 +203,11 @@ func stringEnd(b []byte) int {
 		}
 	}
 	return len(b)
+}
+
+// ReachedLike reports whether a server is stored with the same way to reach it, references not replaced.
+func (c *Catalog) ReachedLike(ctx context.Context, serverID string, s Spec) (bool, error) {
+	s.normalise()
+	stored, err := c.readSpec(ctx, c.d.DB.Read, serverID)
+	return err == nil && s.reachedLike(stored), err
 }

@@ -159,6 +159,19 @@ func TestFlatSchemas(t *testing.T) {
 	}
 }
 
+// Stored admissions hold these values: a formula that gives others is version 2.
+func TestFingerprintV1(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"name":"t"}`: "v1:3647a67649228b62fe3d139c47f7a3c673c31ce57da824082b6654fc0b15751f",
+		`{"outputSchema":{"b":1.0,"a":[2,1]},"title":"T\u00e9","name":"t","description":"d","annotations":{"z":true,"a":null},"inputSchema":{"type":"object"},"_meta":{}}`: "v1:c45b9f6791ecf9d285bcb1a419b8cf9915ad1cf9f34f091274587e1491f39877",
+	} {
+		d, err := parseDefinition(json.RawMessage(text))
+		if err != nil || d.fingerprint != want {
+			t.Errorf("%s: got %s %v", text, d.fingerprint, err)
+		}
+	}
+}
+
 // The short way never accepts what the validator refuses, whatever the schema and the arguments.
 func FuzzCheckArguments(f *testing.F) {
 	for _, args := range []string{`{"s":"x"}`, `{"s":1}`, `{"s":"x","i":1.0}`, `{"s":"x","b":null}`, `{"\u0073":"x"}`, `{"s":"x","zz":1}`, `{ }`} {

@@ -13,7 +13,7 @@ import (
 	"doorward.dev/doorward/internal/secret"
 )
 
-// sealed is the part of a spec that is encrypted at rest, bound to the server's id.
+// sealedParts is the part of a spec that is encrypted at rest, bound to the server's id.
 type sealedParts struct {
 	Env     map[string]string `json:"env,omitempty"`
 	Headers map[string]string `json:"headers,omitempty"`
@@ -51,7 +51,7 @@ func (c *Catalog) open(id, sealed string) (sealedParts, error) {
 
 // redact tells the redactor the secrets of each server that changed. Those of
 // a removed server stay known: the record of its last calls is still written.
-func (c *Catalog) redact(sealed map[string]string) error {
+func (c *Catalog) redact(sealed map[string]string) {
 	for id, text := range sealed {
 		if known, ok := c.redacted[id]; ok && known == text {
 			continue
@@ -64,7 +64,6 @@ func (c *Catalog) redact(sealed map[string]string) error {
 		c.d.Redactor.Set(id, p.secrets())
 		c.redacted[id] = text
 	}
-	return nil
 }
 
 // plainNames are variables and headers whose values are words of everyday;
