@@ -51,6 +51,9 @@ func newReference(t testing.TB, legacy bool) *reference {
 	s.AddResourceTemplate(&sdk.ResourceTemplate{Name: "tpl", URITemplate: "test://item/{id}/data"}, read)
 	h := httptest.NewServer(sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return s }, &sdk.StreamableHTTPOptions{Stateless: !legacy}))
 	t.Cleanup(func() {
+		for session := range s.Sessions() { // it ends before those who would end them
+			session.Close()
+		}
 		h.CloseClientConnections()
 		h.Close()
 	})

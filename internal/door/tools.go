@@ -94,7 +94,7 @@ func (d *Door) postToolsCall(w http.ResponseWriter, r *http.Request) {
 	}
 	call := gate.Call{
 		Caller: caller, Door: doorTools, Method: "tools/call", Name: name, Arguments: args,
-		Client: &upstream.Client{Era: mcp.Modern, Version: mcp.V20260728, Capabilities: emptyResult},
+		Client: &upstream.Client{Era: mcp.Legacy, Version: mcp.V20251125, Capabilities: emptyResult}, // the shape without an envelope of its own
 	}
 	// The wire has no params object here; this is what one would have said.
 	call.Params = mcp.Set(mcp.Set(emptyResult, "name", mcp.Quote(name)), "arguments", args)
