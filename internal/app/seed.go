@@ -119,15 +119,11 @@ func (s *servers) configFile(ctx context.Context, path string) error {
 	if err != nil {
 		return fault.Wrap(fault.Config, err, "%s", path)
 	}
-	resolved, err := catalog.ParseImport(b, os.LookupEnv) // the same list, as catalog.Config gives it
-	if err != nil {
-		return fault.Wrap(fault.Config, err, "%s", path)
-	}
 	inFile := map[string]bool{}
-	for i, spec := range specs {
+	for _, spec := range specs {
 		inFile[spec.Name] = true
 		spec.Origin, spec.OriginPath = catalog.OriginConfig, path
-		if err := s.fromFile(ctx, spec, revision(resolved[i])); err != nil {
+		if err := s.fromFile(ctx, spec); err != nil {
 			return err
 		}
 	}
@@ -139,7 +135,7 @@ func (s *servers) configFile(ctx context.Context, path string) error {
 	return nil
 }
 
-func (s *servers) fromFile(ctx context.Context, spec catalog.Spec, revised string) error {
+func (s *servers) fromFile(ctx context.Context, spec catalog.Spec) error {
 	c, ws := s.a.catalog, s.a.workspace
 	have, err := c.Get(ctx, ws, spec.Name)
 	switch {
@@ -156,9 +152,8 @@ func (s *servers) fromFile(ctx context.Context, spec catalog.Spec, revised strin
 			"server", spec.Name, "file", spec.OriginPath, "origin", have.Origin)
 		return nil
 	}
-	// What cannot be opened now, say because a variable is missing, is written anew.
-	if stored, err := c.Config(ctx, have.ID); err == nil && revision(stored) == revised {
-		return nil
+	if same, err := c.ReachedLike(ctx, have.ID, spec); err != nil || same {
+		return err
 	}
 	srv, err := c.Update(ctx, ws, have.ID, spec, bootstrap)
 	if err == nil {

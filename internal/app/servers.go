@@ -129,7 +129,7 @@ func (s *servers) listed(ctx context.Context, serverID string, l mcp.Listing) {
 		*waiting = append(*waiting, res)
 	}
 	s.mu.Unlock()
-	if res.Changed+res.New+res.Removed > 0 {
+	if v := s.a.catalog.Snapshot().Servers[serverID]; v != nil && v.State == catalog.StateActive && res.Changed+res.New+res.Removed > 0 {
 		s.a.log.Warn("tools of a server moved; a person must admit what is new or changed",
 			"server", s.name(serverID), "new", res.New, "changed", res.Changed, "removed", res.Removed)
 	}
