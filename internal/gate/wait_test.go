@@ -127,6 +127,10 @@ func TestWaitingCallMeanwhile(t *testing.T) {
 		{"agent stopped", func(w *world, _ string) {
 			must[gate.StopResult](w.t)(w.gate.EmergencyStop(w.ctx, w.owner, gate.StopRequest{Scope: "agent", TargetID: w.agent.AgentID}))
 		}, fault.Blocked, "AGENT_EMERGENCY_STOP", "stop"},
+		{"agent stopped by another process", func(w *world, _ string) {
+			b := w.second()
+			must[gate.StopResult](w.t)(b.gate.EmergencyStop(w.ctx, w.owner, gate.StopRequest{Scope: "agent", TargetID: w.agent.AgentID}))
+		}, fault.Blocked, "AGENT_EMERGENCY_STOP", "stop"},
 		{"fingerprint changed", func(w *world, _ string) {
 			w.list(w.server, json.RawMessage(readDef), json.RawMessage(strings.Replace(writeDef, "Writes", "Rewrites", 1)))
 		}, fault.NotAdmitted, "TOOL_CHANGED", "admission"},
