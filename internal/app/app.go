@@ -56,9 +56,10 @@ type App struct {
 	pending   []*audit.Event // written once the record runs
 }
 
-// New opens everything in order: database, secrets, record, callers, catalogue, connections, gate, door, listeners.
-// Nothing is connected or served before Run. Errors are *fault.Error; what was opened is closed again.
-func New(ctx context.Context, cfg *config.Config, log Logger) (a *App, err error) {
+// New opens everything in order: database, secrets, record, listeners, callers, catalogue, connections, gate, door.
+// Nothing is connected or served before Run. Errors are *fault.Error; what was opened is closed again. first, if not
+// nil, is told the keys of a first start as soon as they exist: they can be shown only once, also when something later fails.
+func New(ctx context.Context, cfg *config.Config, log Logger, first func(Keys)) (a *App, err error) {
 	a = &App{cfg: cfg, redactor: log.Redactor, log: log.Logger}
 	defer func() {
 		if err != nil {
@@ -79,7 +80,10 @@ func New(ctx context.Context, cfg *config.Config, log Logger) (a *App, err error
 	}); err != nil {
 		return a, err
 	}
-	if err = a.openCallers(ctx); err != nil {
+	if err = a.bind(); err != nil {
+		return a, err
+	}
+	if err = a.openCallers(ctx, first); err != nil {
 		return a, err
 	}
 	if a.catalog, err = catalog.New(ctx, catalog.Deps{DB: a.db, Box: box, Redactor: a.redactor, Now: time.Now, Reserved: reserved(cfg.Builtins)}); err != nil {
@@ -92,9 +96,6 @@ func New(ctx context.Context, cfg *config.Config, log Logger) (a *App, err error
 		Redact:    a.redactor.Redact, ConnectTimeout: cfg.Upstream.ConnectTimeout, MaxMessage: int(cfg.MaxMessage),
 		Parallel: cfg.Upstream.Parallel, KillGrace: cfg.Upstream.KillGrace,
 	})
-	if err = a.bind(); err != nil {
-		return a, err
-	}
 	if a.gate, err = gate.New(gate.Deps{
 		DB: a.db, Auth: a.auth, Catalog: a.catalog, Upstream: a.pool, Audit: a.audit, Redactor: a.redactor, Now: time.Now,
 		ApprovalTTL: cfg.Approvals.TTL, HoldFor: cfg.Approvals.Hold, PublicURL: a.PublicURL(),
@@ -130,7 +131,7 @@ func (a *App) openStore(ctx context.Context) (*secret.Box, error) {
 }
 
 // openCallers loads who may call, and on the first start creates the workspace, its owner and one agent.
-func (a *App) openCallers(ctx context.Context) (err error) {
+func (a *App) openCallers(ctx context.Context, first func(Keys)) (err error) {
 	a.redactor.Set("config", a.cfg.Secrets())
 	if a.auth, err = auth.New(ctx, a.db, time.Now); err != nil {
 		return err
@@ -141,6 +142,8 @@ func (a *App) openCallers(ctx context.Context) (err error) {
 	}
 	if !a.Keys.Created {
 		a.Keys = Keys{}
+	} else if first != nil {
+		first(a.Keys)
 	}
 	a.redactor.Set("bootstrap", []string{a.Keys.Admin, a.Keys.Agent})
 	err = a.db.Read.QueryRowContext(ctx, `SELECT id FROM workspace ORDER BY created_at, id LIMIT 1`).Scan(&a.workspace)

@@ -72,7 +72,7 @@ func open(t *testing.T, dir string, flags map[string]string, log io.Writer) (*ap
 	if err != nil {
 		t.Fatal(err)
 	}
-	return app.New(t.Context(), cfg, app.NewLogger(log, cfg.Log))
+	return app.New(t.Context(), cfg, app.NewLogger(log, cfg.Log), nil)
 }
 
 func start(t *testing.T, dir string, flags map[string]string) *site {
@@ -257,6 +257,26 @@ func TestAddressInUse(t *testing.T) {
 	_, err := open(t, t.TempDir(), map[string]string{"listen": s.Addr()}, io.Discard)
 	if !fault.Is(err, fault.Config) {
 		t.Errorf("err = %v", err)
+	}
+}
+
+// The keys of the first start are told even when the start fails after they were made: nobody could get in ever after.
+func TestKeysAreToldWhenTheStartFails(t *testing.T) {
+	broken := filepath.Join(t.TempDir(), "broken.json")
+	if err := os.WriteFile(broken, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := config.Load(config.Source{Flags: map[string]string{"data": t.TempDir(), "listen": "127.0.0.1:0", "mcp_config": broken}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var told app.Keys
+	_, err = app.New(t.Context(), cfg, app.NewLogger(io.Discard, cfg.Log), func(k app.Keys) { told = k })
+	if !fault.Is(err, fault.Config) || !strings.Contains(err.Error(), "broken.json") {
+		t.Errorf("err = %v", err)
+	}
+	if !strings.HasPrefix(told.Admin, "dw_") {
+		t.Errorf("told = %+v", told)
 	}
 }
 

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -71,7 +72,7 @@ func newDemo(ctx context.Context, dir string, o DemoOptions) (*App, error) {
 	if err != nil {
 		return nil, err
 	}
-	return New(ctx, cfg, NewLogger(o.Log, cfg.Log))
+	return New(ctx, cfg, NewLogger(o.Log, cfg.Log), nil)
 }
 
 // walk is the demo's course. Every step prints what it does and what came back.
@@ -106,7 +107,12 @@ func (w *walk) try(tool string, args map[string]string, code int, reason string)
 	if err != nil {
 		return a, err
 	}
-	w.say("agent calls %s %v  →  %s", tool, args, a)
+	shown, err := json.Marshal(args)
+	if err != nil {
+		return a, err
+	}
+	w.say("agent calls %s %s", tool, shown)
+	w.say("  → %s", a)
 	if a.code() != code || code != 0 && a.Error.Data.Reason != reason || a.Result.IsError {
 		return a, fault.New(fault.Internal, "the demo expected code %d %s of %s", code, reason, tool)
 	}

@@ -193,6 +193,14 @@ func TestToolLife(t *testing.T) {
 		t.Fatalf("approvals = %v", pending)
 	}
 	approval := pending[0].(map[string]any)["id"].(string)
+	poll := "/api/v1/approvals/status?trace_id=" + pending[0].(map[string]any)["trace_id"].(string)
+	if status, text := s.do("GET", poll, agentKey, nil); status != 200 || !strings.Contains(text, `"effective_status":"PENDING"`) {
+		t.Errorf("the agent asks about its call: %d %s", status, text)
+	}
+	other := s.admin("POST", "agents", map[string]any{"name": "other", "status": "ACTIVE", "allowlist": []string{"*"}})["key"].(string)
+	if status, text := s.do("GET", poll, other, nil); status != 404 {
+		t.Errorf("another agent asks: %d %s", status, text)
+	}
 	keys := map[string]string{"owner": adminKey}
 	invalid := func(method string) []string { return []string{method + " invalid", method + " started"} }
 	s.play(t, keys, []scenario{

@@ -27,6 +27,7 @@ type servers struct {
 	configs  map[string]known           // by server id
 	scanning map[string]*[]catalog.Scan // results of listings that arrive while a scan runs
 	health   map[string]upstream.Health // last one that was logged
+	broken   map[string]string          // server id -> why its configuration cannot be opened
 }
 
 // known is a server's opened configuration as of one update.
@@ -38,7 +39,7 @@ type known struct {
 func newServers(a *App) *servers {
 	return &servers{
 		a: a, builtins: map[string]upstream.Builtin{}, configs: map[string]known{},
-		scanning: map[string]*[]catalog.Scan{}, health: map[string]upstream.Health{},
+		scanning: map[string]*[]catalog.Scan{}, health: map[string]upstream.Health{}, broken: map[string]string{},
 	}
 }
 
@@ -50,8 +51,8 @@ func (s *servers) apply(ctx context.Context, snap *catalog.Snapshot) {
 			continue
 		}
 		cfg, err := s.connect(ctx, &v.Server)
+		s.complain(&v.Server, err)
 		if err != nil {
-			s.a.log.Error("server cannot be connected", "server", v.Name, "error", err)
 			continue
 		}
 		cfgs = append(cfgs, cfg)
@@ -59,6 +60,21 @@ func (s *servers) apply(ctx context.Context, snap *catalog.Snapshot) {
 	slices.SortFunc(cfgs, func(x, y upstream.Config) int { return strings.Compare(x.ID, y.ID) })
 	s.forget(snap)
 	s.a.pool.Apply(cfgs)
+}
+
+// complain logs why a server's configuration cannot be opened, once.
+func (s *servers) complain(srv *catalog.Server, err error) {
+	why := ""
+	if err != nil {
+		why = err.Error()
+	}
+	s.mu.Lock()
+	was := s.broken[srv.ID]
+	s.broken[srv.ID] = why
+	s.mu.Unlock()
+	if why != "" && why != was {
+		s.a.log.Error("server cannot be connected", "server", srv.Name, "error", why)
+	}
 }
 
 // connect gives the configuration of a server. It is opened once per update: every new snapshot asks for
@@ -111,6 +127,7 @@ func (s *servers) forget(snap *catalog.Snapshot) {
 		if snap.Servers[id] == nil {
 			delete(s.configs, id)
 			delete(s.health, id)
+			delete(s.broken, id)
 		}
 	}
 }
@@ -147,7 +164,7 @@ func (s *servers) name(id string) string {
 func (s *servers) scan(ctx context.Context, srv *catalog.Server) (catalog.Scan, error) {
 	cfg, err := s.connect(ctx, srv)
 	if err != nil {
-		return catalog.Scan{}, err
+		return s.a.catalog.ApplyListing(ctx, srv.ID, mcp.Listing{Err: err})
 	}
 	var arrived []catalog.Scan
 	s.mu.Lock()

@@ -44,20 +44,16 @@ func (s *serveCmd) Run(e *env) error {
 		return nil
 	}
 	log := app.NewLogger(e.stderr, cfg.Log)
-	a, err := app.New(e.ctx, cfg, log)
+	a, err := app.New(e.ctx, cfg, log, func(k app.Keys) { e.showKeys(k, cfg.Bootstrap) })
 	if err != nil {
 		return err
 	}
-	e.showKeys(a.Keys, cfg.Bootstrap)
 	return a.Run(e.ctx, func() { fmt.Fprintln(e.stdout, e.say("serving", a.PublicURL())) })
 }
 
 // showKeys prints the keys of the first start. Those that were given are not repeated: they are known, and the
 // output may be kept by a log.
 func (e *env) showKeys(k app.Keys, given config.Bootstrap) {
-	if !k.Created {
-		return
-	}
 	show := func(made, given string) string {
 		if given != "" {
 			return e.say("key_given")

@@ -30,6 +30,7 @@ type route struct {
 	name         string    // in the record
 	change       bool      // it changes something: it stands in the record before and after
 	own          bool      // the gate writes the record itself
+	agents       bool      // an agent may ask too, about itself
 	serve        func(*Door, *restCall) (any, error)
 	summary      string
 }
@@ -41,6 +42,7 @@ func routes() []route {
 		return route{method: method, path: path, min: min, name: name, change: method != http.MethodGet, serve: serve, summary: summary}
 	}
 	read := func(x route) route { x.change = false; return x } // asks with a body, changes nothing
+	asked := func(x route) route { x.agents = true; return x } // agents ask about themselves
 	gated := func(x route) route { x.own = true; return x }    // package gate keeps the record of it
 	return []route{
 		r("GET", s, auth.Viewer, "server.list", (*Door).listServers, "List servers with tool counts and health"),
@@ -65,6 +67,7 @@ func routes() []route {
 		r("GET", v1+"/mcp/approvals/{id}", auth.Viewer, "approval.show", (*Door).showApproval, "Show a held call"),
 		gated(r("POST", v1+"/mcp/approvals/{id}/approve", auth.Admin, "approval.approve", (*Door).approveCall, "Approve a held call, once, with exactly its arguments")),
 		gated(r("POST", v1+"/mcp/approvals/{id}/deny", auth.Admin, "approval.deny", (*Door).denyCall, "Deny a held call")),
+		asked(r("GET", v1+"/approvals/status", auth.Viewer, "approval.status", (*Door).approvalStatus, "Status of a held call (?trace_id=); an agent asks about its own")),
 		r("GET", v1+"/agents", auth.Viewer, "agent.list", (*Door).listAgents, "List agents"),
 		r("POST", v1+"/agents", auth.Admin, "agent.create", (*Door).createAgent, "Create an agent; its key is shown once"),
 		r("GET", v1+"/agents/{id}", auth.Viewer, "agent.show", (*Door).showAgent, "Show an agent"),
@@ -138,7 +141,7 @@ func (d *Door) operate(c *restCall, rt route) (any, error) {
 		Kind: audit.Admin, TraceID: c.id, WorkspaceID: by.WorkspaceID, AgentID: by.AgentID, PersonID: by.PersonID,
 		KeyID: by.KeyID, TaskID: by.TaskID, Door: doorREST, Method: rt.name,
 	}
-	if by.AgentID != "" || by.Role < rt.min {
+	if !(by.AgentID != "" && rt.agents) && (by.AgentID != "" || by.Role < rt.min) {
 		err := fault.New(fault.Forbidden, "this needs a person with the role %s", rt.min).Why("INSUFFICIENT_PERMISSIONS")
 		return nil, errors.Join(err, d.note(c, start, err))
 	}

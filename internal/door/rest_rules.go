@@ -174,6 +174,33 @@ func (d *Door) showApproval(c *restCall) (any, error) {
 	return d.d.Gate.Approval(c.Context(), c.caller.WorkspaceID, c.PathValue("id"))
 }
 
+// approvalStatus is what a client polls (spec/palveron 4.2.3). Only an effective status of APPROVED lets the call run:
+// a used approval counts as expired.
+func (d *Door) approvalStatus(c *restCall) (any, error) {
+	trace := c.URL.Query().Get("trace_id")
+	if trace == "" {
+		return nil, fault.New(fault.InvalidParams, "trace_id must be given")
+	}
+	a, err := d.d.Gate.Approval(c.Context(), c.caller.WorkspaceID, trace)
+	if err == nil && c.caller.AgentID != "" && a.AgentID != c.caller.AgentID {
+		err = fault.New(fault.NotFound, "no such approval in this workspace").Why("mcp_approval_not_found")
+	}
+	if err != nil {
+		return nil, err
+	}
+	status, effective := a.Status, a.Status
+	switch a.Status {
+	case "CONSUMED":
+		status, effective = "APPROVED", "EXPIRED"
+	case "EXPIRED":
+		status = "PENDING"
+	}
+	return map[string]any{
+		"trace_id": a.TraceID, "approval_id": a.ID, "status": status, "effective_status": effective, "decided_by": a.DecidedBy,
+		"decided_at": a.DecidedAt, "expires_at": a.ExpiresAt, "consumed_at": a.ConsumedAt,
+	}, nil
+}
+
 func (d *Door) approveCall(c *restCall) (any, error) { return d.decide(c, true) }
 func (d *Door) denyCall(c *restCall) (any, error)    { return d.decide(c, false) }
 
