@@ -23,9 +23,10 @@ func TestMain(m *testing.M) { testkit.Main(m) }
 
 // outcome is how the checks of one scenario ended.
 type outcome struct {
-	Passed int  `json:"passed"`
-	Failed int  `json:"failed"`
-	Scored bool `json:"scored"` // counts for conformance to the revision
+	Passed int    `json:"passed"`
+	Failed int    `json:"failed"`
+	Scored bool   `json:"scored"`        // counts for conformance to the revision
+	Why    string `json:"why,omitempty"` // checks fail; written by hand
 }
 
 // table is revision → scenario → outcome.
@@ -95,7 +96,7 @@ func run(t *testing.T, url, revision string) (map[string]outcome, string) {
 	for _, m := range summaryLine.FindAllStringSubmatch(out, -1) {
 		passed, _ := strconv.Atoi(m[2])
 		failed, _ := strconv.Atoi(m[3])
-		got[m[1]] = outcome{passed, failed, true}
+		got[m[1]] = outcome{Passed: passed, Failed: failed, Scored: true}
 	}
 	for _, m := range unscoredLine.FindAllStringSubmatch(out, -1) {
 		o := got[m[1]]
@@ -112,6 +113,10 @@ func run(t *testing.T, url, revision string) (map[string]outcome, string) {
 func compare(t *testing.T, revision string, got map[string]outcome, out string) {
 	t.Helper()
 	e := expected(t)
+	for name, o := range got {
+		o.Why = e[revision][name].Why
+		got[name] = o
+	}
 	if *update {
 		e[revision] = got
 		raw, err := json.MarshalIndent(e, "", "  ")
