@@ -71,7 +71,7 @@ func (x *exchange) tagged(params json.RawMessage) json.RawMessage {
 
 // serveListen writes the stream; the end by Doorward's will is an empty result.
 func (x *exchange) serveListen(st *bridge.Stream) {
-	ev := x.serveStream(st)
+	ev := x.serveStream(st, false)
 	if x.r.Context().Err() != nil {
 		return
 	}

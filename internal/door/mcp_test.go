@@ -414,7 +414,7 @@ func TestKeepAlive(t *testing.T) {
 	buf := make([]byte, 4096)
 	n, err := res.Body.Read(buf)
 	ok(t, err)
-	if !strings.HasPrefix(string(buf[:n]), ": keep-alive\n\n") {
+	if got := string(buf[:n]); got != "retry: 1000\n\n" && !strings.HasPrefix(got, "retry: 1000\n\n: keep-alive\n\n") {
 		t.Errorf("first bytes %q", buf[:n])
 	}
 	close(release)
@@ -422,6 +422,12 @@ func TestKeepAlive(t *testing.T) {
 	ok(t, err)
 	if string(ev.Data) != `{"jsonrpc":"2.0","id":1,"result":{"content":[]}}` {
 		t.Errorf("result %s", ev.Data)
+	}
+	for _, accept := range []string{"text/event-stream", "text/event-stream, application/json"} {
+		a := c.with("Accept", accept).post(`{"jsonrpc":"2.0","id":2,"method":"ping"}`)
+		if a.header.Get("Content-Type") != "text/event-stream" || a.body != "retry: 1000\n\ndata: {\"jsonrpc\":\"2.0\",\"id\":2,\"result\":{}}\n\n" {
+			t.Errorf("%s: %s", accept, a.body)
+		}
 	}
 	plain := c.with("Accept", "application/json") // who takes no stream waits for the answer
 	if a := plain.post(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"read"}}`); a.header.Get("Content-Type") != "application/json" {

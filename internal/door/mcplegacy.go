@@ -76,7 +76,7 @@ func errDraining() error {
 func (p *peer) legacyRequest(s *bridge.Session, m *mcp.Message, acc accept) (clean bool) {
 	ctx, call := s.Begin(m.ID)
 	defer s.Done(call)
-	x := p.legacyExchange(s, m, p.d.newReply(p.w, acc))
+	x := p.legacyExchange(s, m, p.d.newReply(p.w, acc, s.Version))
 	defer x.out.finish()
 	result, err := x.request(ctx)
 	x.respond(result, err)
@@ -173,7 +173,7 @@ func (p *peer) postBatch(body []byte, header string, acc accept) {
 
 // runBatch answers the requests of a batch side by side, in one array or one event each.
 func (p *peer) runBatch(s *bridge.Session, msgs []mcp.Message, acc accept) {
-	out := p.d.newReply(p.w, acc)
+	out := p.d.newReply(p.w, acc, s.Version)
 	defer out.finish()
 	answers := make([][]byte, len(msgs))
 	var wg sync.WaitGroup
@@ -246,15 +246,18 @@ func (p *peer) get() {
 	defer s.Detach(st)
 	leave := p.d.watchSession(p, s, st)
 	defer leave()
-	p.serveStream(st)
+	p.serveStream(st, true)
 }
 
 // serveStream writes what comes to a standing stream until either side ends it.
-func (p *peer) serveStream(st *bridge.Stream) *mcp.EventWriter {
+func (p *peer) serveStream(st *bridge.Stream, retry bool) *mcp.EventWriter {
 	ev := mcp.NewEventWriter(p.w)
 	// A first line at once, for those in between that hold headers back until something follows them.
 	if ev.Start() != nil || ev.Comment("open") != nil {
 		return ev
+	}
+	if retry {
+		ev.Retry(reconnectAfter)
 	}
 	tick := time.NewTicker(p.d.d.KeepAlive)
 	defer tick.Stop()

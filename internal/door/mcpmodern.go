@@ -33,7 +33,7 @@ func (p *peer) postModern(m *mcp.Message, acc accept) (clean bool) {
 		x.listen()
 		return false
 	}
-	x.out = p.d.newReply(p.w, acc)
+	x.out = p.d.newReply(p.w, acc, x.version)
 	defer x.out.finish()
 	result, err := x.request(p.r.Context())
 	x.respond(result, err)

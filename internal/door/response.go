@@ -13,12 +13,13 @@ import (
 
 // reply is the answer to one POST. It starts as plain JSON and becomes an event
 // stream only when something has to be sent before the result: a notification, a
-// question, or a comment after a time of silence.
+// question, or a comment after a time of silence; or for the result itself, when the client likes streams better.
 type reply struct {
 	w         http.ResponseWriter
 	keepAlive time.Duration
-	canJSON   bool // the client takes JSON
 	canStream bool // the client takes an event stream
+	likes     bool // and likes it better than JSON
+	retry     bool // tell on a stream how long to wait before a reconnect
 
 	mu    sync.Mutex
 	ev    *mcp.EventWriter // set once the answer is a stream
@@ -28,9 +29,9 @@ type reply struct {
 
 var errReplyDone = errors.New("the answer has been sent")
 
-// newReply prepares an answer and begins to watch for silence.
-func (d *Door) newReply(w http.ResponseWriter, a accept) *reply {
-	p := &reply{w: w, keepAlive: d.d.KeepAlive, canJSON: a.json, canStream: a.stream}
+// newReply prepares an answer to a client of a revision and begins to watch for silence.
+func (d *Door) newReply(w http.ResponseWriter, a accept, version string) *reply {
+	p := &reply{w: w, keepAlive: d.d.KeepAlive, canStream: a.stream, likes: a.stream && a.first, retry: version == mcp.V20251125}
 	if p.canStream {
 		p.mu.Lock() // tick may run before AfterFunc has returned
 		p.timer = time.AfterFunc(p.keepAlive, p.tick)
@@ -58,8 +59,14 @@ func (p *reply) open() {
 	if p.ev == nil {
 		p.ev = mcp.NewEventWriter(p.w)
 		p.ev.Start()
+		if p.retry {
+			p.ev.Retry(reconnectAfter)
+		}
 	}
 }
+
+// reconnectAfter is what clients of sessions are told to wait before they open a stream again.
+const reconnectAfter = time.Second
 
 // send sends a message before the result. A client that takes no stream misses it.
 func (p *reply) send(msg []byte) error {
@@ -73,6 +80,18 @@ func (p *reply) send(msg []byte) error {
 	return p.ev.Event(mcp.Event{Data: msg})
 }
 
+// prefer opens the stream for a client that likes it better.
+func (p *reply) prefer() {
+	if !p.likes {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.done {
+		p.open()
+	}
+}
+
 // finish takes the answer out of the hands of notifiers; not nil when it has become a stream. It must
 // have run when the handler returns, however that comes about: nobody may write after it.
 func (p *reply) finish() *mcp.EventWriter {
@@ -82,14 +101,14 @@ func (p *reply) finish() *mcp.EventWriter {
 		p.timer.Stop()
 	}
 	p.done = true
-	if !p.canJSON && p.canStream {
-		p.open()
-	}
 	return p.ev
 }
 
 // message answers one complete message with a status; on a stream the status has been sent long ago.
 func (p *reply) message(status int, msg []byte) {
+	if status == http.StatusOK {
+		p.prefer()
+	}
 	if ev := p.finish(); ev != nil {
 		ev.Event(mcp.Event{Data: msg})
 		return
@@ -102,6 +121,7 @@ const largeResult = 16 << 10
 
 // result answers with the result object of a request.
 func (p *reply) result(id, result json.RawMessage) {
+	p.prefer()
 	if ev := p.finish(); ev != nil {
 		ev.Event(mcp.Event{Data: mcp.AppendResult(nil, id, result)})
 		return

@@ -230,8 +230,9 @@ func jsonBody(r *http.Request) bool {
 	return strings.EqualFold(strings.TrimSpace(ct), "application/json")
 }
 
-// accept is what the client takes as an answer.
-type accept struct{ json, stream, any bool }
+// accept is what the client takes as an answer. first: it names the event stream
+// before JSON, so that is what it gets when nothing speaks for either.
+type accept struct{ json, stream, any, first bool }
 
 // accepts reads the Accept header. A bare */* is kept apart: who sends it can be
 // given JSON, but did not say that it can read an event stream.
@@ -253,7 +254,7 @@ func accepts(r *http.Request) (a accept) {
 			case "application/json", "application/*":
 				a.json = true
 			case "text/event-stream", "text/*":
-				a.stream = true
+				a.stream, a.first = true, a.first || !a.json
 			case "*/*":
 				a.json, a.any = true, true
 			}
