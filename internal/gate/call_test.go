@@ -14,6 +14,7 @@ import (
 	"doorward.dev/doorward/internal/fault"
 	"doorward.dev/doorward/internal/gate"
 	"doorward.dev/doorward/internal/mcp"
+	"doorward.dev/doorward/internal/testkit"
 	"doorward.dev/doorward/internal/upstream"
 )
 
@@ -25,7 +26,7 @@ func TestCallByAnyNameRunsAndIsRecorded(t *testing.T) {
 		if f != nil {
 			t.Fatalf("%s: %v", name, f)
 		}
-		if string(r.Raw) != `{"content":[{"type":"text","text":"done"}],  "x":1e0}` {
+		if string(r.Raw) != `{"content":[{"type":"text","text":"done"}],  "x":1e0,"resultType":"complete"}` {
 			t.Errorf("%s: the result is not byte for byte what the server sent: %s", name, r.Raw)
 		}
 		rows := w.rows(r.TraceID)
@@ -83,13 +84,11 @@ func TestOutcomeStatus(t *testing.T) {
 		status audit.Status
 		class  string
 	}{
-		{name: "tool error", raw: `{"content":[],"isError":true}`, status: audit.ToolError, class: "tool_error"},
-		{name: "isError false", raw: `{"content":[],"isError":false}`, status: audit.OK},
-		{name: "isError deeper", raw: `{"content":[{"isError":true}]}`, status: audit.OK},
+		{name: "tool error", raw: `{"content":[],"isError":true,"resultType":"complete"}`, status: audit.ToolError, class: "tool_error"},
+		{name: "isError false", raw: `{"content":[],"isError":false,"resultType":"complete"}`, status: audit.OK},
+		{name: "isError deeper", raw: `{"resultType":"complete","content":[{"isError":true}]}`, status: audit.OK},
 		{name: "rpc error", err: &mcp.RPCError{Code: -32050, Message: "no", Raw: json.RawMessage(`{"code":-32050,"message":"no", "data":1}`)}, status: audit.UpstreamError, class: "rpc_-32050"},
 		{name: "timeout", err: fault.New(fault.Timeout, "slow"), status: audit.TimeoutStatus, class: "timeout"},
-		{name: "unknown", err: fault.New(fault.OutcomeUnknown, "gone"), status: audit.UnknownStatus, class: "outcome_unknown"},
-		{name: "unreachable", err: fault.New(fault.Unreachable, "gone"), status: audit.UpstreamError, class: "unreachable"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w.fake.behave(func(context.Context, string, json.RawMessage) (json.RawMessage, error) {
@@ -108,6 +107,44 @@ func TestOutcomeStatus(t *testing.T) {
 				t.Errorf("got %s %v", r.Raw, err)
 			}
 		})
+	}
+}
+
+// Over a real connection: the bytes as they came, and what is recorded when it breaks.
+func TestHTTPServer(t *testing.T) {
+	w := newWorld(t)
+	f := testkit.NewFake(t, testkit.ToolDef("work", "Works."))
+	s := must[catalog.Server](t)(w.catalog.Register(w.ctx, w.owner.WorkspaceID, catalog.Spec{Name: "far", Transport: "http", URL: f.URL}, "owner"))
+	w.list(s, json.RawMessage(testkit.ToolDef("work", "Works.")))
+	w.approve(s, map[string]string{"work": "ALLOW"})
+	w.connect(upstream.Config{ID: s.ID, Name: s.Name, Transport: "http", URL: f.URL})
+	call := func() (gate.Result, error, audit.Event) {
+		c := newCall(w.agent, "far/work", `{"a": 1.0}`)
+		c.Client = &upstream.Client{Era: mcp.Legacy, Version: mcp.V20251125}
+		r, err := w.gate.Call(w.ctx, c)
+		return r, err, w.row(r.TraceID)
+	}
+	f.OnCall(func(name string, args json.RawMessage) (string, string) {
+		return `{ "content":[] ,"n":1.50, "name":"` + name + `","args":` + string(args) + `}`, ""
+	})
+	if r, err, row := call(); err != nil || string(r.Raw) != `{ "content":[] ,"n":1.50, "name":"work","args":{"a": 1.0}}` || row.Status != audit.OK {
+		t.Errorf("%s %v %+v", r.Raw, err, row)
+	}
+	f.OnCall(func(string, json.RawMessage) (string, string) {
+		return "", `{"code":-32002, "message":"theirs","data":[1.0]}`
+	})
+	_, err, row := call()
+	var rpc *mcp.RPCError
+	if !errors.As(err, &rpc) || string(rpc.Raw) != `{"code":-32002, "message":"theirs","data":[1.0]}` || row.Status != audit.UpstreamError || row.ErrorClass != "rpc_-32002" {
+		t.Errorf("%v %+v", err, row)
+	}
+	f.OnCall(func(string, json.RawMessage) (string, string) { return "", testkit.Drop })
+	if r, err, row := call(); !fault.Is(err, fault.OutcomeUnknown) || row.Status != audit.UnknownStatus || fault.From(err).Data["trace_id"] != r.TraceID {
+		t.Errorf("%v %+v", err, row)
+	}
+	f.Down()
+	if _, err, row := call(); !fault.Is(err, fault.Unreachable) || row.Status != audit.UpstreamError || row.ErrorClass != "unreachable" || row.Decision != "ALLOW" {
+		t.Errorf("%v %+v", err, row)
 	}
 }
 

@@ -54,7 +54,7 @@ func (f *fake) CallTool(ctx context.Context, name string, args json.RawMessage) 
 	if do != nil {
 		return do(ctx, name, args)
 	}
-	return json.RawMessage(`{"content":[{"type":"text","text":"done"}],  "x":1e0}`), nil
+	return json.RawMessage(`{"content":[{"type":"text","text":"done"}],  "x":1e0,"resultType":"complete"}`), nil
 }
 
 func (f *fake) count(name string) int {
