@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -28,8 +29,9 @@ type environment struct {
 	dir     string
 	gateway *exec.Cmd
 	others  []*exec.Cmd
-	url     string // of the gateway
-	up, big string // of the upstreams
+	url     string        // of the gateway
+	up, big string        // of the upstreams
+	used    time.Duration // CPU time of load generators that have ended
 }
 
 // newEnvironment builds the programs as they are shipped.
@@ -54,7 +56,7 @@ func (e *environment) bin(name string) string { return filepath.Join(e.dir, name
 
 // close ends every process that was started and removes the folder.
 func (e *environment) close() {
-	for _, c := range append(e.others, e.gateway) {
+	for _, c := range append(slices.Clone(e.others), e.gateway) {
 		if c != nil && c.Process != nil {
 			_ = c.Process.Signal(syscall.SIGTERM)
 			_ = c.Wait()
@@ -104,6 +106,11 @@ func (e *environment) start() error {
 			return err
 		}
 	}
+	return e.restart()
+}
+
+// restart starts the gateway anew on the same data.
+func (e *environment) restart() error {
 	_ = e.gateway.Process.Signal(syscall.SIGTERM)
 	_ = e.gateway.Wait()
 	return e.startGateway()
@@ -217,7 +224,51 @@ func (e *environment) idleMemory() (float64, error) {
 func (e *environment) loadgen(args ...string) ([]byte, error) {
 	cmd := exec.Command(e.bin("loadgen"), append(args, "-H", "Authorization: Bearer "+agentKey)...)
 	cmd.Stderr = os.Stderr
-	return cmd.Output()
+	out, err := cmd.Output()
+	if cmd.ProcessState != nil {
+		e.used += cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
+	}
+	return out, err
+}
+
+// tick is the unit of CPU times in /proc.
+const tick = 10 * time.Millisecond
+
+// cpuTimes are the CPU time of the whole machine so far, and the part that is ours.
+func (e *environment) cpuTimes() (all, ours time.Duration) {
+	text, _ := os.ReadFile("/proc/stat")
+	first, _, _ := strings.Cut(string(text), "\n")
+	for i, f := range strings.Fields(first) {
+		if n, err := strconv.ParseInt(f, 10, 64); err == nil && i != 4 && i != 5 && i < 9 { // not idle, iowait, guest
+			all += time.Duration(n) * tick
+		}
+	}
+	ours = e.used
+	for _, c := range append(slices.Clone(e.others), e.gateway) {
+		ours += processTime(c.Process.Pid)
+	}
+	return all, ours
+}
+
+// processTime is the CPU time of a process and of its children, running and reaped.
+func processTime(pid int) time.Duration {
+	var sum time.Duration
+	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	_, rest, _ := strings.Cut(string(stat), ") ")
+	for i, f := range strings.Fields(rest) {
+		if n, err := strconv.ParseInt(f, 10, 64); err == nil && i >= 11 && i <= 14 {
+			sum += time.Duration(n) * tick
+		}
+	}
+	tasks, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	for _, t := range tasks {
+		list, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/children", pid, t.Name()))
+		for _, c := range strings.Fields(string(list)) {
+			child, _ := strconv.Atoi(c)
+			sum += processTime(child)
+		}
+	}
+	return sum
 }
 
 func freeAddr() (string, error) {

@@ -78,10 +78,26 @@ func number(v float64) string {
 	}
 }
 
+// foreign is the median of what other processes used meanwhile: the more, the less the figures mean.
+func (r *Report) foreign() float64 {
+	var v []float64
+	for _, row := range r.Rows {
+		for _, s := range row.Samples {
+			v = append(v, s.Foreign)
+		}
+	}
+	slices.Sort(v)
+	if len(v) == 0 {
+		return 0
+	}
+	return v[len(v)/2]
+}
+
 // markdown is the table for docs/performance.md.
 func (r *Report) markdown() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s, %s, %d cores, %d repetitions of %.0f s, medians (lowest to highest)\n\n", r.At.Format("2006-01-02"), r.Go, r.CPUs, r.Reps, r.Seconds)
+	fmt.Fprintf(&b, "%s, %s, %d cores, %d repetitions of %.0f s; other processes used %.0f %% of one core (median)\n\n",
+		r.At.Format("2006-01-02"), r.Go, r.CPUs, r.Reps, r.Seconds, r.foreign())
 	b.WriteString("| work | figure | measured | range | must | aim | |\n|---|---|--:|---|--:|--:|---|\n")
 	errors := 0
 	line := func(work string, m Median) {

@@ -30,8 +30,9 @@ type figure struct {
 
 // Sample is one repetition of a row.
 type Sample struct {
-	Direct  *Load `json:"direct,omitempty"`
-	Through *Load `json:"through"`
+	Direct  *Load   `json:"direct,omitempty"`
+	Through *Load   `json:"through"`
+	Foreign float64 `json:"foreign_pct"` // CPU of other processes meanwhile, in % of one core
 }
 
 // Load is what the load generator reports, as far as the table needs it.
@@ -106,11 +107,15 @@ func (e *environment) pair(r *row, rep int, d time.Duration) error {
 	if rep%2 == 0 {
 		slices.Reverse(steps)
 	}
+	start := time.Now()
+	all0, ours0 := e.cpuTimes()
 	for _, step := range steps {
 		if err := step(); err != nil {
 			return err
 		}
 	}
+	all1, ours1 := e.cpuTimes()
+	s.Foreign = max(0, 100*((all1-all0)-(ours1-ours0)).Seconds()/time.Since(start).Seconds())
 	r.samples = append(r.samples, s)
 	return nil
 }
@@ -136,11 +141,18 @@ type Sessions struct {
 	First    string  `json:"first_error,omitempty"`
 }
 
-// sessions holds a thousand sessions, without and with a stream each.
+// sessions holds a thousand sessions, without and with a stream each, each time in a gateway that was just started: after other
+// work the heap has room that would hide them.
 func (e *environment) sessions() (*Sessions, error) {
 	const n = 1000
 	out := &Sessions{}
 	for _, stream := range []bool{false, true} {
+		if err := e.restart(); err != nil {
+			return nil, err
+		}
+		if _, err := e.idleMemory(); err != nil {
+			return nil, err
+		}
 		args := []string{"sessions", "-s", strconv.Itoa(n), "-c", "16", "-hold", "3s", "-url", e.url + "/mcp/bench", "-pids", fmt.Sprintf("gw=%d", e.gateway.Process.Pid)}
 		if stream {
 			args = append(args, "-stream")
