@@ -40,6 +40,7 @@ type Deps struct {
 	AllowedHosts, AllowedOrigins []string
 	OpenAgent                    string        // caller of a listener without keys; empty: keys are required
 	KeepAlive                    time.Duration // silence before a comment on a stream, default 15 s
+	PageSize                     int           // tools in one answer of tools/list, default 1,000
 	Version                      string
 	PublicURL                    string // where callers reach this door, for links in answers
 	// Scan lists a server's tools now and remembers them; what is found wrong with the server is in the
@@ -78,6 +79,9 @@ func New(d Deps) (*Door, error) {
 	}
 	if d.KeepAlive <= 0 {
 		d.KeepAlive = 15 * time.Second
+	}
+	if d.PageSize <= 0 {
+		d.PageSize = 1000
 	}
 	if d.Version == "" {
 		d.Version = "dev"

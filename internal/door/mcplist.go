@@ -17,12 +17,9 @@ import (
 	"doorward.dev/doorward/internal/upstream"
 )
 
-// pageSize is how many tools one answer of tools/list holds.
-const pageSize = 1000
-
 // listTools answers tools/list with stored bytes: the same tools, door and era are the same answer.
 func (x *exchange) listTools() (json.RawMessage, error) {
-	from, err := readCursor(mcp.Get(x.m.Params, "cursor"))
+	from, err := readCursor(mcp.Get(x.m.Params, "cursor"), x.d.d.PageSize)
 	if err != nil {
 		return nil, err
 	}
@@ -48,7 +45,8 @@ func (x *exchange) listTools() (json.RawMessage, error) {
 
 // makeList splices the definitions byte for byte; on the aggregate the name is the public one.
 func (x *exchange) makeList(tools []*catalog.Tool, from int, key listKey) json.RawMessage {
-	page := tools[from:min(from+pageSize, len(tools))]
+	end := min(from+x.d.d.PageSize, len(tools))
+	page := tools[from:end]
 	size := 64 + len(key.tail)
 	for _, t := range page {
 		size += len(t.Definition) + len(t.Public) + 1
@@ -61,8 +59,8 @@ func (x *exchange) makeList(tools []*catalog.Tool, from int, key listKey) json.R
 		out = append(out, x.definition(t, key.newer)...)
 	}
 	out = append(out, ']')
-	if next := from + pageSize; next < len(tools) {
-		out = append(append(append(out, `,"nextCursor":"`...), cursorAt(next)...), '"')
+	if end < len(tools) {
+		out = append(append(append(out, `,"nextCursor":"`...), cursorAt(end)...), '"')
 	}
 	return append(append(out, key.tail...), '}')
 }
@@ -231,7 +229,7 @@ func cursorAt(n int) string {
 }
 
 // readCursor reads a cursor of ours; nil is the first page.
-func readCursor(raw json.RawMessage) (int, error) {
+func readCursor(raw json.RawMessage, pageSize int) (int, error) {
 	if raw == nil || mcp.IsNull(raw) {
 		return 0, nil
 	}
