@@ -58,6 +58,7 @@ func (a *App) Run(ctx context.Context, ready func()) (err error) {
 	}
 	a.log.Info("draining", "grace", a.cfg.ShutdownGrace.String())
 	a.door.Drain()
+	a.gate.Drain() // callers that wait for a person are answered, and do not use up the grace
 	web.end(a.cfg.ShutdownGrace)
 	return err
 }

@@ -352,7 +352,8 @@ func TestServerAndAdmission(t *testing.T) {
 func TestArguments(t *testing.T) {
 	w := newWorld(t)
 	w.rule("write_note", "ALLOW")
-	for _, args := range []string{"", `{}`, `{"text":1}`, `{"text":"x","n":"y"}`, `[]`, `"x"`} {
+	for _, args := range []string{"", `{}`, `{"text":1}`, `{"text":"x","n":"y"}`, `[]`, `"x"`,
+		`{"text":"x","text":"y"}`, `{"text":"x","more":[{"a":1,"\u0061":2}]}`} {
 		r, f := w.call(w.agent, "write_note", args)
 		if f == nil || f.Class != fault.InvalidParams || f.Data["trace_id"] != r.TraceID || f.Data["reason"] == nil {
 			t.Errorf("%s: %v", args, f)

@@ -6,6 +6,7 @@ import (
 	"doorward.dev/doorward/internal/auth"
 	"doorward.dev/doorward/internal/catalog"
 	"doorward.dev/doorward/internal/fault"
+	"doorward.dev/doorward/internal/mcp"
 	"doorward.dev/doorward/internal/policy"
 )
 
@@ -122,12 +123,15 @@ func (c *Call) arguments() json.RawMessage {
 	return c.Arguments
 }
 
-// checkArguments checks the arguments against the admitted definition.
+// checkArguments checks the arguments against the admitted definition. A member that stands twice is refused
+// first: schema, rule and tool might each read another one of the two.
 func (a *attempt) checkArguments() error {
-	if a.tool.Schema == nil {
-		return nil
+	var err error
+	if name, twice := mcp.Repeated(a.call.arguments()); twice {
+		err = fault.New(fault.InvalidParams, "the arguments have %q twice in one object; send each member once", cut(name, nameLimit))
+	} else if a.tool.Schema != nil {
+		err = a.tool.Schema.Check(a.call.arguments())
 	}
-	err := a.tool.Schema.Check(a.call.arguments())
 	if err == nil {
 		return nil
 	}
