@@ -21,6 +21,7 @@ import (
 type reference struct {
 	server *sdk.Server
 	url    string
+	http   *httptest.Server
 }
 
 // newReference starts one of the older era (sessions) or of 2026-07-28.
@@ -57,7 +58,7 @@ func newReference(t testing.TB, legacy bool) *reference {
 		h.CloseClientConnections()
 		h.Close()
 	})
-	return &reference{s, h.URL}
+	return &reference{s, h.URL, h}
 }
 
 // chatty reports progress and logs before it answers.
@@ -338,5 +339,34 @@ func TestRevokedKeyHearsNothing(t *testing.T) {
 	w.rule(s.ID, "read", "DENY")
 	if m, open := <-events; open {
 		t.Errorf("told %s", m)
+	}
+}
+
+// TestDeadServer: its last good tools stay listed, the list says that it is not well, and the others answer.
+func TestDeadServer(t *testing.T) {
+	w := newWorld(t)
+	ref := newReference(t, true)
+	w.add("ref", upstream.Config{Transport: "http", URL: ref.url})
+	w.addFake("notes", &fake{defs: []json.RawMessage{def("read")}})
+	c := w.wire("/mcp").open(mcp.V20251125, `{}`)
+	notes := w.wire("/mcp/notes").open(mcp.V20251125, `{}`)
+	healthy := names(t, c.post(listRequest))
+	ref.http.CloseClientConnections()
+	ref.http.Close()
+	w.eventually("the list says so", func() bool {
+		c.post(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"ref__chatty"}}`)
+		return strings.Contains(c.post(listRequest).body, `"_meta":{"doorward/degraded":["ref"]}`)
+	})
+	if got := names(t, c.post(listRequest)); got != healthy {
+		t.Errorf("listed %s, before %s", got, healthy)
+	}
+	if a := c.post(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"ref__chatty"}}`); !strings.Contains(a.body, `-32007`) {
+		t.Errorf("call of a dead server: %s", a.body)
+	}
+	if a := notes.post(listRequest); strings.Contains(a.body, "degraded") {
+		t.Errorf("another server's door: %s", a.body)
+	}
+	if a := c.post(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"notes__read"}}`); !strings.Contains(a.body, `"result"`) {
+		t.Errorf("call of a good server: %s", a.body)
 	}
 }
