@@ -204,10 +204,17 @@ func (c *Catalog) List(ctx context.Context, ws string) ([]Server, error) {
 		}
 		out = append(out, s)
 	}
-	return out, stored(rows.Err())
+	if err := rows.Err(); err != nil {
+		return nil, stored(err)
+	}
+	return out, c.Reload(ctx) // as in Tools
 }
 
 // Get gives one server by name or id.
 func (c *Catalog) Get(ctx context.Context, ws, nameOrID string) (Server, error) {
-	return getServer(ctx, c.d.DB.Read, ws, nameOrID)
+	s, err := getServer(ctx, c.d.DB.Read, ws, nameOrID)
+	if err != nil {
+		return s, err
+	}
+	return s, c.Reload(ctx) // as in Tools
 }

@@ -47,7 +47,13 @@ func (c *Catalog) Tools(ctx context.Context, ws, serverID string) ([]ToolInfo, e
 	if err != nil {
 		return nil, err
 	}
-	return toolInfos(ctx, c.d.DB.Read, s, "")
+	tools, err := toolInfos(ctx, c.d.DB.Read, s, "")
+	if err != nil {
+		return nil, err
+	}
+	// Nobody is shown a state (changed, say) that calls are not decided by yet: between commit and reload
+	// the rows are ahead of the snapshot. It costs one small query when they are not.
+	return tools, c.Reload(ctx)
 }
 
 // toolInfos reads the tools of a server, or (toolID) one of them.
