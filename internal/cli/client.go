@@ -139,10 +139,15 @@ func (e *env) table(rows [][]string) {
 		e.print("none")
 		return
 	}
+	e.columns(rows)
+}
+
+// columns prints rows without a heading.
+func (e *env) columns(rows [][]string) {
 	w := tabwriter.NewWriter(e.stdout, 0, 0, 2, ' ', 0)
 	for _, row := range rows {
 		for i, cell := range row {
-			row[i] = clean(cell)
+			row[i] = strings.TrimSpace(clean(cell))
 		}
 		fmt.Fprintln(w, strings.TrimRight(strings.Join(row, "\t"), "\t"))
 	}

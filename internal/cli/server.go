@@ -185,7 +185,7 @@ type serverShowCmd struct {
 
 func (c *serverShowCmd) Run(e *env) error {
 	return ask(e, "GET", serverPath(c.Name), nil, func(s server) {
-		e.table([][]string{{"", ""}, {"name", s.Name}, {"id", s.ID}, {"status", s.State + " " + s.StateReason}, {"health", s.Health + " " + oneLine(s.LastError, 200)},
+		e.columns([][]string{{"name", s.Name}, {"id", s.ID}, {"status", s.State + " " + s.StateReason}, {"health", s.Health + " " + oneLine(s.LastError, 200)},
 			{"tools", fmt.Sprintf("%d, %d waiting", s.ToolCount, s.WaitingCount)}, {"origin", s.Origin + " " + s.OriginPath},
 			{"scanned", moment(s.ScanAt) + " " + oneLine(s.ScanError, 200)}})
 		if s.Spec != nil && s.Transport != catalog.TransportBuiltin {

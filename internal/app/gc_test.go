@@ -1,0 +1,37 @@
+package app
+
+import (
+	"runtime"
+	"testing"
+)
+
+var sink []byte
+
+// With a floor the collector runs a few times for a lot of garbage, not dozens of times.
+func TestHeapFloor(t *testing.T) {
+	t.Setenv("GOGC", "")
+	t.Setenv("GOMEMLIMIT", "")
+	collections := func() uint32 {
+		var before, after runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		for range 400 << 20 / (64 << 10) { // 400 MiB in pieces
+			sink = make([]byte, 64<<10)
+		}
+		runtime.ReadMemStats(&after)
+		return after.NumGC - before.NumGC
+	}
+	without := collections()
+	stop := paceGC(128 << 20)
+	with := collections()
+	stop()
+	if with*4 > without {
+		t.Errorf("%d collections with a floor, %d without", with, without)
+	}
+	t.Setenv("GOGC", "100")
+	stop = paceGC(128 << 20)
+	defer stop()
+	if respected := collections(); respected*2 < without {
+		t.Errorf("GOGC of the environment does not win: %d collections, %d without a floor", respected, without)
+	}
+}
