@@ -2,7 +2,6 @@ package bridge
 
 import (
 	"encoding/json"
-	"slices"
 	"strings"
 
 	"doorward.dev/doorward/internal/fault"
@@ -142,10 +141,4 @@ func emptyObject(raw []byte) bool {
 	empty := true
 	mcp.Each(raw, func(string, json.RawMessage) bool { empty = false; return false })
 	return empty
-}
-
-// GoneForModern are the methods of the legacy era that a modern server does not have. A client's own side
-// answers them, or nobody does.
-func GoneForModern(method string) bool {
-	return slices.Contains([]string{"ping", "initialize", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"}, method)
 }

@@ -140,7 +140,7 @@ type events struct {
 }
 
 // newPool runs a pool until the test ends.
-func newPool(t *testing.T, change func(*upstream.Deps)) (*upstream.Pool, *events) {
+func newPool(t testing.TB, change func(*upstream.Deps)) (*upstream.Pool, *events) {
 	t.Helper()
 	ev := &events{listings: map[string][]mcp.Listing{}}
 	d := upstream.Deps{
@@ -199,7 +199,7 @@ func (ev *events) heard(what string) bool {
 }
 
 // eventually polls until ok, at most 10 s.
-func eventually(t *testing.T, what string, ok func() bool) {
+func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(10 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(end) {
@@ -213,7 +213,7 @@ func health(p *upstream.Pool, id string) upstream.Health {
 	return st.Health
 }
 
-func up(t *testing.T, p *upstream.Pool, id string) upstream.Status {
+func up(t testing.TB, p *upstream.Pool, id string) upstream.Status {
 	t.Helper()
 	eventually(t, id+" is up", func() bool {
 		h := health(p, id)
