@@ -118,7 +118,7 @@ func stopWithin(t *testing.T, c *sandbox.Child, limit time.Duration) {
 	}
 }
 
-func TestChildThatReadsStdinEndsBySelf(t *testing.T) {
+func TestChildEndsWithItsStdin(t *testing.T) {
 	c := start(t, "cat", 0)
 	if _, err := io.WriteString(c.Stdin, "hello\n"); err != nil {
 		t.Fatal(err)
@@ -126,10 +126,14 @@ func TestChildThatReadsStdinEndsBySelf(t *testing.T) {
 	if got := readLine(t, c.Stdout); got != "hello" {
 		t.Errorf("echo = %q", got)
 	}
-	stopWithin(t, c, 3*time.Second)
+	if err := c.Stdin.Close(); err != nil {
+		t.Fatal(err)
+	}
+	<-c.Done()
 	if err := c.Err(); err != nil {
 		t.Errorf("it ended with %v, want status 0", err)
 	}
+	c.Stop() // of what has ended
 }
 
 func TestStubbornChildIsKilled(t *testing.T) {
