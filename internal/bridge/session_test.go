@@ -263,20 +263,25 @@ func TestLargeCapabilitiesAreCutDown(t *testing.T) {
 	}
 }
 
+// FuzzFind: only an id that was issued is accepted, and no neighbour of it. Ids are made from what the
+// fuzzer gives, so that they are the same in all of its processes.
 func FuzzFind(f *testing.F) {
 	c := newClock()
-	ids := newSessions(f, "key", c)
-	n := ids.New(alice, mcp.V20251125, nil)
-	f.Add(n.ID)
-	f.Add("")
-	f.Add(base64.RawURLEncoding.EncodeToString(make([]byte, 64)))
-	f.Fuzz(func(t *testing.T, id string) {
-		got, err := newSessions(t, "key", c).Find(id, alice)
-		if (err == nil) != (id == n.ID) {
-			t.Fatalf("%q: %v", id, err)
+	f.Add("", uint16(0), byte(0))
+	f.Add("AQNrDBPA", uint16(3), byte(1))
+	f.Add(base64.RawURLEncoding.EncodeToString(make([]byte, 66)), uint16(9), byte(255))
+	f.Fuzz(func(t *testing.T, id string, at uint16, flip byte) {
+		s := newSessions(t, "key", c)
+		if _, err := s.Find(id, alice); err == nil {
+			t.Fatalf("%q was never issued", id)
 		}
-		if err == nil && got.ID != id {
-			t.Fatalf("%q became %q", id, got.ID)
+		issued := []byte(s.New(alice, mcp.V20251125, nil).ID)
+		if _, err := newSessions(t, "key", c).Find(string(issued), alice); err != nil {
+			t.Fatal(err)
+		}
+		issued[int(at)%len(issued)] ^= flip
+		if _, err := newSessions(t, "key", c).Find(string(issued), alice); (err == nil) != (flip == 0) {
+			t.Fatalf("byte %d changed by %#x: %v", int(at)%len(issued), flip, err)
 		}
 	})
 }
