@@ -26,11 +26,15 @@ func (c *Catalog) Approve(ctx context.Context, ws, id, scanID string, tools []Ch
 		if err := approvable(s, scanID); err != nil {
 			return err
 		}
+		ids := make([]string, len(tools))
 		for i, choice := range tools {
-			t, err := oneTool(ctx, tx, s, choice.ToolID)
-			if err != nil {
-				return err
-			}
+			ids[i] = choice.ToolID
+		}
+		chosen, err := chosenTools(ctx, tx, s, ids)
+		if err != nil {
+			return err
+		}
+		for i, t := range chosen {
 			if !t.Present {
 				return fault.New(fault.Conflict, "the server does not offer tool %s any more; scan again", t.ID).Why("mcp_tool_gone")
 			}
@@ -40,6 +44,18 @@ func (c *Catalog) Approve(ctx context.Context, ws, id, scanID string, tools []Ch
 		}
 		return setState(ctx, tx, s.ID, StateActive, "")
 	})
+}
+
+// chosenTools reads the tools of a server once and gives those of ids, in their order; no ids, no tools.
+func chosenTools(ctx context.Context, tx *sql.Tx, s Server, ids []string) ([]ToolInfo, error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	tools, err := toolInfos(ctx, tx, s, "")
+	if err != nil {
+		return nil, err
+	}
+	return pick(tools, ids)
 }
 
 func choices(tools []Choice) ([]policy.Action, error) {
