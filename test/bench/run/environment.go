@@ -31,18 +31,23 @@ type environment struct {
 	others  []*exec.Cmd
 	url     string        // of the gateway
 	up, big string        // of the upstreams
+	profile string        // file for a CPU profile
 	used    time.Duration // CPU time of load generators that have ended
 }
 
 // newEnvironment builds the programs as they are shipped.
-func newEnvironment() (*environment, error) {
+func newEnvironment(profile string) (*environment, error) {
 	dir, err := os.MkdirTemp("", "doorward-bench-")
 	if err != nil {
 		return nil, err
 	}
-	e := &environment{dir: dir}
+	e := &environment{dir: dir, profile: profile}
 	log.Print("building")
-	for name, pkg := range map[string]string{"doorward": "./cmd/doorward", "loadgen": "./test/bench/loadgen", "upstream": "./test/bench/upstream"} {
+	gateway := "./cmd/doorward"
+	if profile != "" {
+		gateway = "./test/bench/profiled"
+	}
+	for name, pkg := range map[string]string{"doorward": gateway, "loadgen": "./test/bench/loadgen", "upstream": "./test/bench/upstream"} {
 		cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", filepath.Join(dir, name), pkg)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := cmd.CombinedOutput(); err != nil {
@@ -122,7 +127,7 @@ func (e *environment) startGateway() error {
 		return err
 	}
 	e.url = "http://" + addr
-	e.gateway, err = e.launch("doorward", []string{"DOORWARD_BOOTSTRAP_ADMIN_KEY=" + adminKey, "DOORWARD_BOOTSTRAP_AGENT_KEY=" + agentKey},
+	e.gateway, err = e.launch("doorward", []string{"DOORWARD_BOOTSTRAP_ADMIN_KEY=" + adminKey, "DOORWARD_BOOTSTRAP_AGENT_KEY=" + agentKey, "BENCH_PROFILE=" + e.profile},
 		"serve", "--data", filepath.Join(e.dir, "data"), "--listen", addr)
 	if err != nil {
 		return err
