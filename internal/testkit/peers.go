@@ -26,24 +26,25 @@ func NPM(t testing.TB, name string) string {
 // reference is the official Go SDK's server for the conformance suite.
 const reference = "github.com/modelcontextprotocol/go-sdk/conformance/everything-server@v1.8.0"
 
-var referenceBuilt sync.Once
+var referenceBuilt struct {
+	once sync.Once
+	err  error
+}
 
 // ReferenceServer builds and starts the reference server of the official Go SDK and returns its URL.
 func ReferenceServer(t testing.TB, stateless bool) string {
 	t.Helper()
 	dir := filepath.Join(Root(), ".cache")
-	var err error
-	referenceBuilt.Do(func() {
+	referenceBuilt.once.Do(func() {
 		cmd := exec.Command("go", "install", reference)
 		cmd.Env = append(os.Environ(), "GOBIN="+dir, "GOFLAGS=")
 		cmd.Dir = os.TempDir()
-		var out []byte
-		if out, err = cmd.CombinedOutput(); err != nil {
-			err = fmt.Errorf("go install %s: %w\n%s", reference, err, out)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			referenceBuilt.err = fmt.Errorf("go install %s: %w\n%s", reference, err, out)
 		}
 	})
-	if err != nil {
-		t.Fatal(err)
+	if referenceBuilt.err != nil {
+		t.Fatal(referenceBuilt.err)
 	}
 	addr := FreeAddr(t)
 	Run(t, exec.Command(filepath.Join(dir, "everything-server"), "-http="+addr, fmt.Sprintf("-stateless=%v", stateless)), addr)
