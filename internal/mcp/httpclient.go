@@ -12,7 +12,6 @@ import (
 	"io"
 	"log/slog"
 	"maps"
-	"mime"
 	"net"
 	"net/http"
 	"net/url"
@@ -171,6 +170,12 @@ func appendField(dst []byte, key, value string) []byte {
 	return append(append(append(append(dst, key...), ": "...), value...), "\r\n"...)
 }
 
+// mediaType is the type without its parameters.
+func mediaType(contentType string) string {
+	t, _, _ := strings.Cut(contentType, ";")
+	return strings.ToLower(strings.TrimSpace(t))
+}
+
 const (
 	typeJSON   = "application/json"
 	typeEvents = "text/event-stream"
@@ -280,7 +285,7 @@ func (h *HTTP) call(ctx context.Context, c *Call, id int64) (json.RawMessage, er
 		return nil, h.broken(ctx, c, err)
 	}
 	c.NewSession = reply.session
-	kind, _, _ := mime.ParseMediaType(reply.contentType)
+	kind := mediaType(reply.contentType)
 	if reply.status/100 == 2 && kind == typeEvents {
 		in := inbound{h: h, call: c, id: id, token: token, ctx: ctx}
 		defer in.finish()

@@ -284,15 +284,20 @@ func readOneHead(br *bufio.Reader, r *httpReply) (*framing, error) {
 	}
 	proto, rest, _ := bytes.Cut(line, []byte{' '})
 	code, _, _ := bytes.Cut(rest, []byte{' '})
-	if r.status, err = strconv.Atoi(string(code)); err != nil || len(code) != 3 || !bytes.HasPrefix(proto, []byte("HTTP/1.")) {
+	old := string(proto) == "HTTP/1.0"
+	r.status, err = strconv.Atoi(string(code))
+	if err != nil || len(code) != 3 || r.status < 100 || !old && string(proto) != "HTTP/1.1" {
 		return nil, errors.New("malformed status line")
 	}
-	fs := fields{length: -1, close: string(proto) == "HTTP/1.0"}
+	fs := fields{length: -1, close: old}
 	for {
 		if line, err = headLine(br, &left); err != nil {
 			return nil, err
 		}
 		if len(line) == 0 {
+			if old && fs.chunked {
+				return nil, errors.New("chunked in HTTP/1.0")
+			}
 			return fs.framing(br, r.status), nil
 		}
 		if err := fs.add(r, line); err != nil {

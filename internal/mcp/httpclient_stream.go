@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"mime"
 	"net/http"
 	"sync"
 	"time"
@@ -86,7 +85,7 @@ func (in *inbound) resume(tries *int) (*httpReply, error) {
 		if err != nil {
 			continue
 		}
-		if kind, _, _ := mime.ParseMediaType(reply.contentType); reply.status == http.StatusOK && kind == typeEvents {
+		if kind := mediaType(reply.contentType); reply.status == http.StatusOK && kind == typeEvents {
 			return reply, nil
 		}
 		reply.close()
@@ -233,7 +232,7 @@ func (h *HTTP) Listen(ctx context.Context, c *Call) error {
 	if err != nil {
 		return h.broken(ctx, c, err)
 	}
-	kind, _, _ := mime.ParseMediaType(reply.contentType)
+	kind := mediaType(reply.contentType)
 	if reply.status != http.StatusOK || kind != typeEvents {
 		defer reply.close()
 		if reply.status == http.StatusOK {

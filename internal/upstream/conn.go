@@ -19,7 +19,7 @@ const tripAfter = 5
 
 var noCapabilities = json.RawMessage(`{}`)
 
-// link is the transport of a connection. for is who a call is made for, nil for Doorward itself.
+// link is the transport of a connection. r is what a call is made for, nil for Doorward itself.
 type link interface {
 	call(ctx context.Context, c *mcp.Call, r *Request) (json.RawMessage, error)
 	notify(ctx context.Context, method string, params json.RawMessage) error
@@ -71,14 +71,16 @@ func (c *conn) useBreaker() {
 				c.lose(last)
 			}
 		},
-		IsExcluded: func(err error) bool { return fault.Is(err, fault.Cancelled) || fault.Is(err, fault.Timeout) },
+		IsExcluded: func(err error) bool {
+			return err != nil && (fault.Is(err, fault.Cancelled) || fault.Is(err, fault.Timeout))
+		},
 	})
 }
 
 // transportFailure: the server could not be reached, or what it sends is not the protocol.
 func transportFailure(err error) bool {
 	var f *fault.Error
-	if !errors.As(err, &f) {
+	if err == nil || !errors.As(err, &f) {
 		return false
 	}
 	switch f.Class {

@@ -161,7 +161,7 @@ type session struct {
 // opened is a session that the server knows; id is empty where the server has no sessions.
 type opened struct {
 	id, version string
-	result      json.RawMessage // of initialize
+	result      json.RawMessage // of initialize; only the shared session keeps it
 }
 
 func (s *session) release() {
@@ -179,7 +179,7 @@ func (s *session) call(ctx context.Context, call *mcp.Call) (json.RawMessage, er
 		}
 		call.SessionID, call.Version = st.id, st.version
 		result, err := s.l.wire.Call(ctx, call)
-		if !fault.Is(err, fault.SessionNotFound) {
+		if err == nil || !fault.Is(err, fault.SessionNotFound) {
 			return result, err
 		}
 		s.expire(st)
@@ -246,7 +246,10 @@ func (s *session) initialize(ctx context.Context) (*opened, error) {
 	if err != nil {
 		return nil, err
 	}
-	st := &opened{id: call.NewSession, result: result}
+	st := &opened{id: call.NewSession}
+	if s == s.l.shared {
+		st.result = result
+	}
 	if st.version, err = legacyVersion(result); err != nil {
 		return nil, err
 	}
