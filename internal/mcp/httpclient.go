@@ -21,6 +21,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"doorward.dev/doorward/internal/fault"
 )
@@ -46,8 +47,14 @@ type HTTP struct {
 	heads  map[string][]byte
 	fixed  http.Header
 	nextID atomic.Int64
+
+	mu     sync.Mutex
 	behind sync.WaitGroup // cancellations on their way
+	closed bool
 }
+
+// cancelTimeout is how long telling a server of a cancellation may take.
+const cancelTimeout = 2 * time.Second
 
 // HTTPError is the cause of an error: the server answered with this status and without a JSON-RPC message.
 type HTTPError struct {
@@ -260,14 +267,18 @@ func (h *HTTP) Call(ctx context.Context, c *Call) (json.RawMessage, error) {
 	result, err := h.call(ctx, c, id)
 	if err != nil && ctx.Err() != nil && c.Version < V20260728 && c.Method != "initialize" {
 		// To an older server a closed connection means nothing.
-		h.behind.Go(func() { h.cancel(c, id) })
+		h.mu.Lock()
+		if !h.closed {
+			h.behind.Go(func() { h.cancel(c, id) })
+		}
+		h.mu.Unlock()
 	}
 	return result, err
 }
 
 // cancel tells a legacy server that nobody waits for a call any more.
 func (h *HTTP) cancel(c *Call, id int64) {
-	ctx, cancel := context.WithTimeout(context.Background(), dialTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), cancelTimeout)
 	defer cancel()
 	params := append(strconv.AppendInt([]byte(`{"requestId":`), id, 10), `,"reason":"the caller went away"}`...)
 	to := &Call{Version: c.Version, SessionID: c.SessionID, Header: c.Header}
@@ -438,18 +449,16 @@ func (h *HTTP) End(ctx context.Context, version, session string) {
 	}
 }
 
-// CloseIdle closes the connections that no call uses; Close does so for good.
-func (h *HTTP) CloseIdle() {
-	h.own.closeIdle(false)
-	if h.std != nil {
-		h.std.CloseIdleConnections()
-	}
-}
+// Tidy closes connections that no call has used for long.
+func (h *HTTP) Tidy() { h.own.tidy() }
 
 // Close closes what is idle now, and the rest when its call has ended.
 func (h *HTTP) Close() {
+	h.mu.Lock()
+	h.closed = true
+	h.mu.Unlock()
 	h.behind.Wait()
-	h.own.closeIdle(true)
+	h.own.closeIdle()
 	if h.std != nil {
 		h.std.CloseIdleConnections()
 	}

@@ -108,8 +108,9 @@ func (l *httpLink) endSession(id string) {
 	}
 }
 
-// tidy ends the sessions that no client has used for long.
+// tidy ends the sessions and connections that no client has used for long.
 func (l *httpLink) tidy() {
+	l.wire.Tidy()
 	limit := time.Now().Add(-l.c.s.p.pace.sessionIdle).UnixNano()
 	l.mu.Lock()
 	var idle []string

@@ -142,6 +142,22 @@ func (p *Pool) Scan(ctx context.Context, cfg Config) mcp.Listing {
 		}
 		return s.relist(ctx, c)
 	}
+	return p.probe(ctx, cfg)
+}
+
+// probe lists a server on a connection of its own. Run waits for it as for the others.
+func (p *Pool) probe(ctx context.Context, cfg Config) mcp.Listing {
+	p.apply.Lock()
+	if p.closed {
+		p.apply.Unlock()
+		return mcp.Listing{Err: fault.New(fault.Unavailable, "doorward is shutting down")}
+	}
+	p.owners.Add(1)
+	p.apply.Unlock()
+	defer p.owners.Done()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(p.ctx, cancel)()
 	s := newServer(p, cfg)
 	defer s.cancel()
 	c, err := s.connect(ctx)
