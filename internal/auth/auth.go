@@ -1,4 +1,4 @@
-// Package auth owns who is calling: workspaces, people, agents and their keys.
+// Package auth owns who is calling: workspaces, people, agents, their keys and tasks.
 // Keys are stored hashed, shown once and looked up in an immutable snapshot,
 // so that authenticating touches neither a lock nor the database.
 package auth
@@ -15,23 +15,31 @@ import (
 )
 
 // Caller is who makes a request. What Authenticate returns is shared by all
-// requests with that key: never change it; copy it to set TaskID.
+// requests with that key: never change it.
 type Caller struct {
 	WorkspaceID string
-	KeyID       string
+	KeyID       string // of the key, of the task whose token it is, or of the session
 	AgentID     string // set when an agent calls, even if the agent does not exist any more
 	Agent       *Agent // nil: the key names no existing agent
 	PersonID    string
 	PersonName  string
 	Role        Role
-	TaskID      string
+
+	// Set when a task calls. PersonID is empty then: a task is not the person, it acts on that one's behalf.
+	TaskID        string
+	ProjectID     string // of the task
+	TaskOver      string // why it may not go on, as of when the gate looked
+	ActorPersonID string // on whose behalf
+	ActorName     string
+	ActorRole     Role
 }
 
 // Granted reports whether the caller may know the tool. A person of the
 // workspace may know all its tools; an agent what its allowlist grants.
 func (c *Caller) Granted(server, tool string) bool {
 	if c.AgentID == "" {
-		return c.PersonID != "" && c.Role >= Viewer
+		// Of a task without an agent the gate asks besides that the tool only reads (ReadOnly).
+		return c.PersonID != "" && c.Role >= Viewer || c.TaskID != "" && c.ActorRole >= Viewer
 	}
 	if c.Agent == nil {
 		return false
@@ -42,6 +50,14 @@ func (c *Caller) Granted(server, tool string) bool {
 		}
 	}
 	return false
+}
+
+// Behalf is the person who calls, or on whose behalf a task does; empty for an agent with a key of its own.
+func (c *Caller) Behalf() string {
+	if c.TaskID != "" {
+		return c.ActorPersonID
+	}
+	return c.PersonID
 }
 
 // Auth answers who is calling. Safe for concurrent use.
@@ -65,7 +81,8 @@ func New(ctx context.Context, d *db.DB, now func() time.Time) (*Auth, error) {
 const maxKey = 256
 
 // Authenticate finds the caller of a bearer key. Errors are fault.Unauthenticated with the reasons
-// MISSING_API_KEY, INVALID_API_KEY (also revoked: the answer does not tell) and EXPIRED_API_KEY.
+// MISSING_API_KEY, INVALID_API_KEY (also revoked: the answer does not tell), EXPIRED_API_KEY and, for the
+// token of a task that is over, TASK_ENDED, TASK_EXPIRED, TASK_PERSON_GONE.
 // It looks a digest up, never compares the key itself, so its time tells nothing about keys.
 func (a *Auth) Authenticate(key string) (*Caller, error) {
 	if key == "" {
@@ -79,11 +96,15 @@ func (a *Auth) Authenticate(key string) (*Caller, error) {
 	if k == nil {
 		return nil, invalidKey()
 	}
-	if k.expiresAt != 0 && a.now().UnixMicro() >= k.expiresAt {
-		return nil, fault.New(fault.Unauthenticated, "the API key has expired; ask an admin for a new one").Why("EXPIRED_API_KEY")
+	if k.expiresAt != 0 {
+		if reason := k.over(a.now().UnixMicro()); reason != "" {
+			return nil, fault.New(fault.Unauthenticated, "%s", refusals[reason]).Why(reason)
+		}
 	}
 	return &k.caller, nil
 }
+
+const reasonExpiredKey = "EXPIRED_API_KEY"
 
 func invalidKey() error {
 	return fault.New(fault.Unauthenticated, "the API key is not valid; check it or ask an admin for a new one").Why("INVALID_API_KEY")

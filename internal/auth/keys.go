@@ -167,8 +167,12 @@ func checkName(what, name string) error {
 	switch {
 	case name == "" || strings.TrimSpace(name) != name:
 		return fault.New(fault.InvalidParams, "the %s needs a name without spaces around it", what)
-	case len(name) > maxName || !utf8.ValidString(name) || strings.IndexFunc(name, unicode.IsControl) >= 0:
+	case len(name) > maxName || !printable(name):
 		return fault.New(fault.InvalidParams, "the %s's name must be at most %d bytes of UTF-8 without control characters", what, maxName)
 	}
 	return nil
+}
+
+func printable(s string) bool {
+	return utf8.ValidString(s) && strings.IndexFunc(s, unicode.IsControl) < 0
 }

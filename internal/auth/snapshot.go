@@ -11,7 +11,8 @@ import (
 
 // snapshot is one state of the database, never changed after it was loaded.
 type snapshot struct {
-	keys   map[[sha256.Size]byte]*key
+	keys   map[[sha256.Size]byte]*key // also the tokens of tasks
+	tasks  map[string]*key            // by task
 	agents map[string]*Agent
 	order  []*Agent             // by creation
 	named  map[string][]*Caller // anonymous callers by agent name
@@ -20,7 +21,8 @@ type snapshot struct {
 // key is a key that may still be used; revoked ones are not loaded.
 type key struct {
 	caller    Caller
-	expiresAt int64
+	expiresAt int64 // 0: never
+	endedAt   int64 // of a task
 }
 
 // Reload loads the snapshot anew; call it when the database changed. When it
@@ -28,7 +30,7 @@ type key struct {
 func (a *Auth) Reload(ctx context.Context) error {
 	a.reload.Lock()
 	defer a.reload.Unlock()
-	s := &snapshot{keys: make(map[[sha256.Size]byte]*key), agents: make(map[string]*Agent), named: make(map[string][]*Caller)}
+	s := &snapshot{keys: make(map[[sha256.Size]byte]*key), tasks: make(map[string]*key), agents: make(map[string]*Agent), named: make(map[string][]*Caller)}
 	err := a.db.View(ctx, func(tx *sql.Tx) error {
 		if err := s.loadAgents(ctx, tx); err != nil {
 			return err
@@ -37,7 +39,10 @@ func (a *Auth) Reload(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		return s.loadKeys(ctx, tx, people)
+		if err := s.loadKeys(ctx, tx, people); err != nil {
+			return err
+		}
+		return s.loadTasks(ctx, tx, people, a.now())
 	})
 	if err != nil {
 		return err
@@ -93,7 +98,7 @@ type person struct {
 }
 
 func loadPeople(ctx context.Context, tx *sql.Tx) (map[string]person, error) {
-	rows, err := tx.QueryContext(ctx, `SELECT id, workspace_id, name, role FROM person`)
+	rows, err := tx.QueryContext(ctx, `SELECT id, workspace_id, name, role FROM person WHERE disabled_at = 0`)
 	if err != nil {
 		return nil, unreadable(err)
 	}
@@ -127,11 +132,8 @@ func (s *snapshot) loadKeys(ctx context.Context, tx *sql.Tx, people map[string]p
 		if err := rows.Scan(&c.KeyID, &c.WorkspaceID, &hash, &c.AgentID, &c.PersonID, &k.expiresAt); err != nil {
 			return unreadable(err)
 		}
-		var sum [sha256.Size]byte
-		if n, err := hex.Decode(sum[:], []byte(hash[:min(len(hash), 2*len(sum))])); err != nil || n != len(sum) || len(hash) != 2*n {
-			continue // not a digest: no key has it
-		}
-		if s.bind(c, people) {
+		sum, ok := digest(hash)
+		if ok && s.bind(c, people) {
 			s.keys[sum] = k
 		}
 	}
@@ -139,6 +141,12 @@ func (s *snapshot) loadKeys(ctx context.Context, tx *sql.Tx, people map[string]p
 		return unreadable(err)
 	}
 	return nil
+}
+
+// digest reads a stored digest; what is none belongs to no key.
+func digest(hash string) (sum [sha256.Size]byte, ok bool) {
+	n, err := hex.Decode(sum[:], []byte(hash[:min(len(hash), 2*len(sum))]))
+	return sum, err == nil && n == len(sum) && len(hash) == 2*n
 }
 
 // bind finds the agent or person of a key within its workspace. A key of an

@@ -76,6 +76,7 @@ type commands struct {
 		List   keyListCmd   `cmd:"" help:"List keys by prefix."`
 		Revoke keyRevokeCmd `cmd:"" help:"Revoke a key."`
 	} `cmd:"" help:"Keys."`
+	Task   taskCmd `cmd:"" help:"Tasks: tokens that live as long as a piece of work."`
 	Person struct {
 		Add  personAddCmd  `cmd:"" help:"Create a person."`
 		List personListCmd `cmd:"" help:"List people."`

@@ -47,6 +47,8 @@ var messages = map[string]message{
 	"released":        {"Released %s.", "%s ist wieder freigegeben."},
 	"agent_added":     {"Created agent %s (%s).", "Agent %s angelegt (%s)."},
 	"key_once":        {"Its key, shown only now: %s", "Sein Schlüssel, nur jetzt zu sehen: %s"},
+	"task_added":      {"Started task %s; its token works until %s.", "Aufgabe %s begonnen; ihr Token gilt bis %s."},
+	"token_once":      {"Its token, shown only now: %s", "Ihr Token, nur jetzt zu sehen: %s"},
 	"key_revoked":     {"Revoked key %s.", "Schlüssel %s widerrufen."},
 	"person_added":    {"Created %s with the role %s. Next: doorward key add --person %[1]s", "%s mit der Rolle %s angelegt. Weiter: doorward key add --person %[1]s"},
 	"record_whole":    {"The record is whole: %d rows, head %s.", "Das Protokoll ist unversehrt: %d Zeilen, Ende %s."},

@@ -90,11 +90,11 @@ func (d *Door) serveMCP(who identify, door string) http.HandlerFunc {
 // granted, or (by a name that no tool has) all of them are. A key whose agent is gone gets past here, because
 // the gate names that reason.
 func knows(c *auth.Caller, s *catalog.ServerView) bool {
-	if c.AgentID == "" || c.Agent == nil || c.Granted(s.Name, "\x00") {
+	if !c.ReadOnly() && (c.AgentID == "" || c.Agent == nil || c.Granted(s.Name, "\x00")) {
 		return true
 	}
 	for _, t := range s.Tools {
-		if c.Granted(s.Name, t.Name) {
+		if c.Granted(s.Name, t.Name) && (t.Class == "read" || !c.ReadOnly()) {
 			return true
 		}
 	}

@@ -38,13 +38,11 @@ type route struct {
 // routes is the whole interface on one screen.
 func routes() []route {
 	const v1, s = "/api/v1", "/api/v1/mcp/servers"
-	r := func(method, path string, min auth.Role, name string, serve func(*Door, *restCall) (any, error), summary string) route {
-		return route{method: method, path: path, min: min, name: name, change: method != http.MethodGet, serve: serve, summary: summary}
-	}
+	r := operation
 	read := func(x route) route { x.change = false; return x } // asks with a body, changes nothing
 	asked := func(x route) route { x.agents = true; return x } // agents ask about themselves
 	gated := func(x route) route { x.own = true; return x }    // package gate keeps the record of it
-	return []route{
+	table := []route{
 		r("GET", s, auth.Viewer, "server.list", (*Door).listServers, "List servers with tool counts and health"),
 		r("POST", s, auth.Admin, "server.register", (*Door).registerServer, "Register a server"),
 		r("POST", s+"/import", auth.Admin, "server.import", (*Door).importServers, "Register the servers of an MCP configuration file"),
@@ -85,6 +83,12 @@ func routes() []route {
 		r("GET", v1+"/explain", auth.Viewer, "explain", (*Door).explain, "Say which stage decides a call, and why (?agent=&tool=)"),
 		read(r("POST", v1+"/explain", auth.Viewer, "explain", (*Door).explain, "The same with arguments")),
 	}
+	return append(table, routesTasks()...)
+}
+
+// operation makes a route whose method says whether it changes something.
+func operation(method, path string, min auth.Role, name string, serve func(*Door, *restCall) (any, error), summary string) route {
+	return route{method: method, path: path, min: min, name: name, change: method != http.MethodGet, serve: serve, summary: summary}
 }
 
 // routesREST registers the routes of /api/v1.

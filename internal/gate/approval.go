@@ -164,10 +164,14 @@ func (a *attempt) insert(ctx context.Context, tx *sql.Tx, now time.Time) (int64,
 	return res.RowsAffected()
 }
 
-// requester is the person of the approval's binding, empty when an agent calls.
+// requester is the person of the approval's binding, empty when an agent calls. A task without an agent asks in the
+// name of the person that it acts for, who therefore cannot approve it.
 func (a *attempt) requester() string {
-	if a.caller.AgentID != "" {
+	switch {
+	case a.caller.AgentID != "":
 		return ""
+	case a.caller.TaskID != "":
+		return a.caller.ActorPersonID
 	}
 	return a.caller.PersonID
 }

@@ -40,7 +40,7 @@ func (g *Gate) begin(c *Call) *attempt {
 	a.refresh()
 	a.event = audit.Event{
 		Kind: audit.Call, TraceID: c.TraceID,
-		WorkspaceID: c.Caller.WorkspaceID, AgentID: c.Caller.AgentID, PersonID: c.Caller.PersonID,
+		WorkspaceID: c.Caller.WorkspaceID, AgentID: c.Caller.AgentID, PersonID: c.Caller.Behalf(),
 		TaskID: c.Caller.TaskID, KeyID: c.Caller.KeyID,
 		Door: c.Door, Method: c.Method, Tool: cut(c.Name, nameLimit), Server: cut(c.Server, nameLimit),
 		Arguments: c.Arguments,
@@ -56,8 +56,15 @@ func (a *attempt) refresh() {
 	a.caller = a.g.current(a.call.Caller)
 }
 
-// current is the caller with its agent as of now.
+// current is the caller with its agent and its task as of now.
 func (g *Gate) current(c *auth.Caller) *auth.Caller {
+	if c.TaskID != "" {
+		if over := g.Auth.TaskOver(c.TaskID); over != c.TaskOver {
+			ended := *c
+			ended.TaskOver = over
+			c = &ended
+		}
+	}
 	if c.AgentID == "" {
 		return c
 	}

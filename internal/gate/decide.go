@@ -67,7 +67,7 @@ func explained(v policy.Verdict) string {
 // verdictOf is the decision about a tool for a caller; Call, Visible and Explain all use it.
 func verdictOf(snap *catalog.Snapshot, c *auth.Caller, t *catalog.Tool) policy.Verdict {
 	f := callerFacts(c)
-	f.Granted = c.Granted(t.ServerName, t.Name)
+	f.Granted = granted(c, t)
 	if c.Agent != nil {
 		f.Capability = capability(c.Agent, t)
 	}
@@ -77,7 +77,7 @@ func verdictOf(snap *catalog.Snapshot, c *auth.Caller, t *catalog.Tool) policy.V
 
 // callerFacts is the caller's own part of the facts.
 func callerFacts(c *auth.Caller) policy.Facts {
-	f := policy.Facts{AgentID: c.AgentID}
+	f := policy.Facts{AgentID: c.AgentID, TaskOver: c.TaskOver}
 	if c.AgentID == "" {
 		return f
 	}

@@ -98,6 +98,8 @@ func callerName(c *auth.Caller) string {
 		return c.Agent.Name
 	case c.AgentID != "":
 		return c.AgentID
+	case c.TaskID != "":
+		return "a task of " + c.ActorName
 	}
 	return c.PersonName
 }
@@ -142,6 +144,9 @@ func (a *attempt) passed(stage policy.Stage) string {
 	case policy.StageStop:
 		return "no emergency stop; the caller is active"
 	case policy.StageGrant:
+		if a.caller.ReadOnly() {
+			return "a task without an agent may use what only reads"
+		}
 		if a.caller.AgentID == "" {
 			return "a person of the workspace may know all its tools"
 		}

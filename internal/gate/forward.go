@@ -66,10 +66,10 @@ func (a *attempt) passOther() error {
 // grantsServer: any tool of the server is granted, or all of them would be.
 func grantsServer(c *auth.Caller, sv *catalog.ServerView) bool {
 	// No tool has this name, so only an entry for the whole server, or for everything, grants it.
-	if c.Granted(sv.Name, "\x00") {
+	if c.Granted(sv.Name, "\x00") && !c.ReadOnly() {
 		return true
 	}
-	return slices.ContainsFunc(sv.Tools, func(t *catalog.Tool) bool { return c.Granted(sv.Name, t.Name) })
+	return slices.ContainsFunc(sv.Tools, func(t *catalog.Tool) bool { return granted(c, t) })
 }
 
 // safeMethod: the request changes nothing and may be sent again when its fate is unknown.

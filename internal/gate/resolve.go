@@ -3,6 +3,7 @@ package gate
 import (
 	"slices"
 
+	"doorward.dev/doorward/internal/auth"
 	"doorward.dev/doorward/internal/catalog"
 	"doorward.dev/doorward/internal/fault"
 	"doorward.dev/doorward/internal/policy"
@@ -41,7 +42,12 @@ func (a *attempt) resolve() error {
 	return a.ambiguous(granted)
 }
 
-func (a *attempt) grants(t *catalog.Tool) bool { return a.caller.Granted(t.ServerName, t.Name) }
+func (a *attempt) grants(t *catalog.Tool) bool { return granted(a.caller, t) }
+
+// granted reports whether the caller may know the tool. A task without an agent has the surface that only reads (SC-7).
+func granted(c *auth.Caller, t *catalog.Tool) bool {
+	return c.Granted(t.ServerName, t.Name) && (t.Class == policy.Read || !c.ReadOnly())
+}
 
 // named gives the tools that the name may mean, whoever calls.
 func (a *attempt) named() []*catalog.Tool {

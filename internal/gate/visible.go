@@ -22,7 +22,7 @@ func (g *Gate) Visible(caller *auth.Caller, server string) []*catalog.Tool {
 			return nil
 		}
 	}
-	k := visibleKey{workspace: caller.WorkspaceID, agent: caller.Agent}
+	k := visibleKey{workspace: caller.WorkspaceID, agent: caller.Agent, readOnly: caller.ReadOnly()}
 	if sv != nil {
 		k.server = sv.ID
 	}
@@ -59,6 +59,7 @@ type visibleCache struct{ page atomic.Pointer[visiblePage] }
 type visibleKey struct {
 	workspace string
 	agent     *auth.Agent // nil: a person; all people of a workspace see the same
+	readOnly  bool        // a task without an agent
 	server    string      // id, "" for all
 }
 

@@ -40,6 +40,10 @@ func Decide(f *Facts) Verdict {
 		return refuse(StageCaller, ReasonAgentUnknown, fault.Denied,
 			"the key belongs to agent "+f.AgentID+", which does not exist; create a key for an existing agent")
 	}
+	// A call that waited must not outlive its task.
+	if f.TaskOver != "" {
+		return refuse(StageCaller, f.TaskOver, fault.Denied, "the task is over; start a new task for more work")
+	}
 	// PV-35: a stop is checked before every other state and is named as the cause.
 	if f.AgentStopped {
 		return refuse(StageStop, ReasonEmergencyStop, fault.Blocked,

@@ -99,6 +99,7 @@ type Rule struct {
 type Facts struct {
 	AgentID      string // empty: a person calls
 	AgentMissing bool   // the key names an agent that does not exist (case 7): denies and names itself
+	TaskOver     string // why the task that calls may not go on, empty: it may, or no task calls
 	AgentStopped bool
 	AgentState   string // ACTIVE, … ; only ACTIVE may call
 	Granted      bool
