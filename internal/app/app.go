@@ -77,6 +77,7 @@ func New(ctx context.Context, cfg *config.Config, log Logger, first func(Keys)) 
 	if a.audit, err = audit.New(ctx, audit.Options{
 		DB: a.db, Redactor: a.redactor, MaxBody: int(cfg.Audit.MaxBody), PowerSafe: cfg.Audit.PowerSafe,
 		Linger: cfg.Audit.Linger, Now: time.Now,
+		Box: box, CheckpointEvery: cfg.Audit.CheckpointEvery, Anchors: anchors(cfg.Audit), Log: a.log,
 	}); err != nil {
 		return a, err
 	}

@@ -1,14 +1,16 @@
 // Package audit owns the record: the chained rows of audit_events, their one
-// writer with group commit, verification and queries. It decides nothing.
+// writer with group commit, signed checkpoints, proofs, verification, queries, export and retention. It decides nothing.
 //
 // Every row holds the hash of the row before it, and the head of the chain
 // (number and hash of the last row) is kept beside the table in the same
 // transaction. So a row that was changed, removed, added or moved is found by
-// Verify, also at the end of the table. Whoever can rewrite the whole database, rows and
-// head, can forge the whole record: copies of the head kept elsewhere show that.
+// Verify, also at the end of the table. Behind the writer a keeper grows a Merkle tree over the hashes and
+// signs checkpoints of it with a key that is sealed. Whoever can rewrite the whole database and has the sealing key
+// can forge the whole record: checkpoints kept elsewhere (see Anchor) show that.
 package audit
 
 import (
+	"log/slog"
 	"time"
 
 	"doorward.dev/doorward/internal/db"
@@ -103,4 +105,12 @@ type Options struct {
 	PowerSafe bool          // every row survives power loss
 	Linger    time.Duration // how long the writer waits for company under load, default 2 ms; alone it commits at once
 	Now       func() time.Time
+
+	// Box seals the key of checkpoints. Without one there are none.
+	Box             *secret.Box
+	CheckpointEvery time.Duration // default 30 s; many rows or a stop make one earlier
+	Anchors         []Anchor      // where checkpoints are kept too
+	Log             *slog.Logger  // of what fails in the background; nil: nowhere
+
+	anchorRetry time.Duration // tests shorten it
 }

@@ -82,7 +82,7 @@ func (r *record) write(e *audit.Event) *audit.Event {
 
 func (r *record) verify() audit.Verdict {
 	r.t.Helper()
-	v, err := audit.Verify(r.t.Context(), r.db)
+	v, err := audit.Verify(r.t.Context(), r.db, audit.Known{})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -444,7 +444,7 @@ func TestVerifyBesideARunningServer(t *testing.T) {
 	}
 	defer other.Close()
 	for last := int64(-1); last < 1500; { // more than one page of Verify
-		v, err := audit.Verify(t.Context(), other)
+		v, err := audit.Verify(t.Context(), other, audit.Known{})
 		if err != nil || !v.Whole {
 			t.Fatalf("%+v, %v", v, err)
 		}
@@ -532,7 +532,7 @@ func TestNewFailsOnAClosedDatabase(t *testing.T) {
 	if _, err := audit.New(t.Context(), audit.Options{DB: d}); !fault.Is(err, fault.Unavailable) {
 		t.Errorf("got %v", err)
 	}
-	if _, err := audit.Verify(t.Context(), d); !fault.Is(err, fault.Unavailable) {
+	if _, err := audit.Verify(t.Context(), d, audit.Known{}); !fault.Is(err, fault.Unavailable) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -80,7 +80,7 @@ func TestKilledWriterLosesNothingItAcknowledged(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	v, err := audit.Verify(t.Context(), d)
+	v, err := audit.Verify(t.Context(), d, audit.Known{})
 	if err != nil || !v.Whole || v.Rows < int64(len(want)) || len(want) < 900 {
 		t.Errorf("%d acknowledged, verdict %+v, %v", len(want), v, err)
 	}

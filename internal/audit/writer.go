@@ -34,6 +34,7 @@ type Log struct {
 	wake    chan struct{} // capacity 1: the first row came, enough rows came, or Run must end
 
 	batches atomic.Int64 // committed
+	keeper  *keeper      // nil without checkpoints
 
 	// Of the writer only.
 	head      head
@@ -80,6 +81,12 @@ func New(ctx context.Context, o Options) (*Log, error) {
 			return nil, unwritable(err)
 		}
 	}
+	if o.Box != nil {
+		var err error
+		if l.keeper, err = newKeeper(ctx, l); err != nil {
+			return nil, errors.Join(err, l.close())
+		}
+	}
 	return l, nil
 }
 
@@ -110,6 +117,9 @@ func (l *Log) Write(ctx context.Context, e *Event, d Durability) error {
 	err := <-n.done
 	n.event = nil
 	entries.Put(n)
+	if e.Kind == Stop && l.keeper != nil {
+		l.keeper.poke()
+	}
 	return err
 }
 
@@ -120,8 +130,22 @@ func (l *Log) poke() {
 	}
 }
 
-// Run is the one writer; it returns when ctx has ended and all accepted rows are written.
+// Run owns the one writer and the keeper of checkpoints; it returns when ctx has ended and all accepted rows are written and signed.
 func (l *Log) Run(ctx context.Context) error {
+	if l.keeper == nil {
+		return l.run(ctx)
+	}
+	keeping, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	var kept sync.WaitGroup
+	kept.Go(func() { l.keeper.run(keeping) })
+	err := l.run(ctx)
+	stop()
+	kept.Wait()
+	return err
+}
+
+func (l *Log) run(ctx context.Context) error {
 	defer context.AfterFunc(ctx, l.poke)()
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -241,6 +265,9 @@ func (l *Log) write(batch []*entry) error {
 	}
 	l.head, l.headKnown = at, true
 	l.batches.Add(1)
+	if l.keeper != nil && at.seq-l.keeper.size.Load() >= checkpointRows {
+		l.keeper.poke()
+	}
 	return nil
 }
 

@@ -164,7 +164,7 @@ func (c *auditVerifyCmd) Run(e *env) error {
 	var v audit.Verdict
 	if d != nil {
 		defer d.Close()
-		v, err = audit.Verify(e.ctx, d)
+		v, err = audit.Verify(e.ctx, d, audit.Known{})
 	} else {
 		err = e.call("POST", auditPath+"/verify", nil, &v)
 	}

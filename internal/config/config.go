@@ -75,6 +75,11 @@ type Audit struct {
 	MaxBody   Size          `yaml:"max_body" min:"0" doc:"Largest body of arguments or result kept whole; of a larger one an excerpt is kept. Digest and size are always kept."`
 	PowerSafe bool          `yaml:"power_safe" doc:"Every row survives loss of power before the answer leaves, not only the intents of calls with side effects."`
 	Linger    time.Duration `yaml:"linger" min:"0" doc:"How long the writer waits for company under load. Alone it commits at once."`
+
+	CheckpointEvery time.Duration `yaml:"checkpoint_every" min:"1" doc:"How often new rows are signed. Many rows, or a stop, are signed earlier."`
+	AnchorFile      string        `yaml:"anchor_file" doc:"File that every checkpoint is added to as a line of JSON, best on another disk. Empty: off."`
+	AnchorURL       string        `yaml:"anchor_url" doc:"Webhook that every checkpoint is posted to, signed with anchor_secret. Empty: off."`
+	AnchorSecret    string        `yaml:"anchor_secret" secret:"true" doc:"Key of the HMAC in the header Doorward-Signature of anchor_url."`
 }
 
 // Builtins are the servers inside the binary.
@@ -116,7 +121,7 @@ func Default(env func(string) string) Config {
 		ShutdownGrace: 10 * time.Second,
 		Upstream:      Upstream{Parallel: 8, ConnectTimeout: 20 * time.Second, CallTimeout: 10 * time.Minute, KillGrace: 3 * time.Second},
 		Approvals:     Approvals{TTL: 30 * time.Minute, Hold: 50 * time.Second},
-		Audit:         Audit{MaxBody: 32 << 10, Linger: 2 * time.Millisecond},
+		Audit:         Audit{MaxBody: 32 << 10, Linger: 2 * time.Millisecond, CheckpointEvery: 30 * time.Second},
 		Builtins:      Builtins{Host: Host{Enabled: true}},
 		Log:           Log{Level: "info", Format: "text"},
 		GC:            GC{HeapFloor: 32 << 20},

@@ -1,0 +1,18 @@
+package app
+
+import (
+	"doorward.dev/doorward/internal/audit"
+	"doorward.dev/doorward/internal/config"
+)
+
+// anchors are the places outside of the database that keep checkpoints of the record.
+func anchors(c config.Audit) []audit.Anchor {
+	var list []audit.Anchor
+	if c.AnchorFile != "" {
+		list = append(list, audit.FileAnchor{Path: c.AnchorFile})
+	}
+	if c.AnchorURL != "" {
+		list = append(list, audit.WebhookAnchor{URL: c.AnchorURL, Secret: []byte(c.AnchorSecret)})
+	}
+	return list
+}

@@ -1,0 +1,9 @@
+package audit
+
+import "time"
+
+// WithRetry shortens the wait after a failed anchor.
+func WithRetry(o Options, d time.Duration) Options {
+	o.anchorRetry = d
+	return o
+}
