@@ -65,12 +65,13 @@ type Auth struct {
 	db      *db.DB
 	now     func() time.Time
 	current atomic.Pointer[snapshot]
-	reload  sync.Mutex // one load at a time, so that an older state never replaces a newer one
+	hashing chan struct{} // bounds the memory of checking passwords
+	reload  sync.Mutex    // one load at a time, so that an older state never replaces a newer one
 }
 
 // New loads the snapshot. now is the clock.
 func New(ctx context.Context, d *db.DB, now func() time.Time) (*Auth, error) {
-	a := &Auth{db: d, now: now}
+	a := &Auth{db: d, now: now, hashing: make(chan struct{}, parallelHashes)}
 	if err := a.Reload(ctx); err != nil {
 		return nil, err
 	}

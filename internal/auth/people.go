@@ -15,11 +15,13 @@ type Person struct {
 	Name      string `json:"name"`
 	Role      string `json:"role"`
 	CreatedAt int64  `json:"created_at"`
+
+	DisabledAt int64 `json:"disabled_at,omitempty"` // nothing of that person works any more
 }
 
 // People lists the people of a workspace, oldest first.
 func (a *Auth) People(ctx context.Context, ws string) ([]Person, error) {
-	rows, err := a.db.Read.QueryContext(ctx, `SELECT id, name, role, created_at FROM person WHERE workspace_id = $1 ORDER BY created_at, id`, ws)
+	rows, err := a.db.Read.QueryContext(ctx, `SELECT id, name, role, created_at, disabled_at FROM person WHERE workspace_id = $1 ORDER BY created_at, id`, ws)
 	if err != nil {
 		return nil, unreadable(err)
 	}
@@ -27,7 +29,7 @@ func (a *Auth) People(ctx context.Context, ws string) ([]Person, error) {
 	people := []Person{}
 	for rows.Next() {
 		var p Person
-		if err := rows.Scan(&p.ID, &p.Name, &p.Role, &p.CreatedAt); err != nil {
+		if err := rows.Scan(&p.ID, &p.Name, &p.Role, &p.CreatedAt, &p.DisabledAt); err != nil {
 			return nil, unreadable(err)
 		}
 		people = append(people, p)

@@ -78,8 +78,10 @@ type commands struct {
 	} `cmd:"" help:"Keys."`
 	Task   taskCmd `cmd:"" help:"Tasks: tokens that live as long as a piece of work."`
 	Person struct {
-		Add  personAddCmd  `cmd:"" help:"Create a person."`
-		List personListCmd `cmd:"" help:"List people."`
+		Add    personAddCmd    `cmd:"" help:"Create a person."`
+		Set    personSetCmd    `cmd:"" help:"Change a person's role, disable or enable."`
+		Passwd personPasswdCmd `cmd:"" help:"Set a password, read from standard input or a file."`
+		List   personListCmd   `cmd:"" help:"List people."`
 	} `cmd:"" help:"People."`
 	Audit struct {
 		List   auditListCmd   `cmd:"" help:"List the record, newest first."`

@@ -98,7 +98,7 @@ func (e *env) fetch(method, path string, in any) (json.RawMessage, error) {
 // statusClasses give the exit code of an answer that is an error.
 var statusClasses = map[int]fault.Class{
 	400: fault.InvalidParams, 401: fault.Unauthenticated, 403: fault.Forbidden, 404: fault.NotFound, 409: fault.Conflict,
-	413: fault.TooLarge, 422: fault.InvalidParams, 502: fault.UpstreamError, 503: fault.Unavailable, 504: fault.Timeout,
+	413: fault.TooLarge, 429: fault.TooMany, 422: fault.InvalidParams, 502: fault.UpstreamError, 503: fault.Unavailable, 504: fault.Timeout,
 }
 
 func refusal(status int, body []byte) error {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,6 +31,7 @@ type route struct {
 	name         string    // in the record
 	change       bool      // it changes something: it stands in the record before and after
 	own          bool      // the gate writes the record itself
+	open         bool      // nobody has to be known yet; the operation keeps the record of it
 	agents       bool      // an agent may ask too, about itself
 	serve        func(*Door, *restCall) (any, error)
 	summary      string
@@ -83,7 +85,7 @@ func routes() []route {
 		r("GET", v1+"/explain", auth.Viewer, "explain", (*Door).explain, "Say which stage decides a call, and why (?agent=&tool=)"),
 		read(r("POST", v1+"/explain", auth.Viewer, "explain", (*Door).explain, "The same with arguments")),
 	}
-	return append(table, routesTasks()...)
+	return slices.Concat(table, routesTasks(), routesSignIn())
 }
 
 // operation makes a route whose method says whether it changes something.
@@ -107,15 +109,17 @@ func (d *Door) routesREST(mux *http.ServeMux) {
 // restCall is one administrative request.
 type restCall struct {
 	*http.Request
-	caller *auth.Caller
-	id     string      // of the request, also the trace id in the record
-	status int         // of a success, default 200
-	row    audit.Event // what the record will say; handlers name the target
+	caller  *auth.Caller
+	session *auth.Session // with which a person asks, nil: with a key
+	header  http.Header   // of the answer
+	id      string        // of the request, also the trace id in the record
+	status  int           // of a success, default 200
+	row     audit.Event   // what the record will say; handlers name the target
 }
 
 // rest takes a request through its stages: key, role, record, operation, record, answer.
 func (d *Door) rest(w http.ResponseWriter, r *http.Request, rt route) {
-	c := &restCall{Request: r, id: db.NewID(), status: http.StatusOK}
+	c := &restCall{Request: r, header: w.Header(), id: db.NewID(), status: http.StatusOK}
 	w.Header().Set("X-Request-Id", c.id)
 	w.Header().Set("Cache-Control", "no-store")
 	out, err := d.operate(c, rt)
@@ -135,8 +139,11 @@ func (d *Door) operate(c *restCall, rt route) (any, error) {
 	if d.draining.Load() {
 		return nil, errDraining()
 	}
+	if rt.open {
+		return rt.serve(d, c)
+	}
 	var err error
-	if c.caller, err = d.authenticate(c.Request); err != nil {
+	if c.caller, err = d.restCaller(c); err != nil {
 		return nil, err
 	}
 	start := d.d.Now()
@@ -186,7 +193,7 @@ func (d *Door) note(c *restCall, start time.Time, err error) error {
 		e := fault.From(err)
 		row.ErrorClass, row.Status = string(e.Class), audit.Invalid
 		switch e.Class {
-		case fault.Forbidden:
+		case fault.Forbidden, fault.Unauthenticated, fault.TooMany:
 			row.Status, row.Decision = audit.DeniedStatus, "DENY"
 		case fault.Internal, fault.Unavailable:
 			row.Status = audit.UnknownStatus

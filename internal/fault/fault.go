@@ -35,6 +35,7 @@ const (
 	Denied          Class = "denied"              // -32003: a rule denies
 	Held            Class = "held"                // -32004: a person must approve first
 	Limit           Class = "limit"               // -32005: a limit or budget is used up
+	TooMany         Class = "too_many"            // too many attempts; wait
 	UpstreamError   Class = "upstream_error"      // -32006: the server behind the tool failed
 	Unreachable     Class = "unreachable"         // -32007: the server behind the tool cannot be reached
 	OutcomeUnknown  Class = "outcome_unknown"     // -32007: the call may have run; it is not repeated
@@ -74,6 +75,7 @@ var table = map[Class]Codes{
 	Denied:          {403, -32003, 6},
 	Held:            {202, -32004, 6},
 	Limit:           {403, -32005, 6},
+	TooMany:         {429, -32600, 6},
 	UpstreamError:   {502, -32006, 7},
 	Unreachable:     {503, -32007, 7},
 	OutcomeUnknown:  {504, -32007, 7},

@@ -1,4 +1,4 @@
--- Who acts: tasks, passwords, sessions, people known by a provider. As in 00001: times are unix microseconds.
+-- Who acts: tasks, passwords, sessions. As in 00001: times are unix microseconds.
 -- +goose Up
 CREATE TABLE task (
   id           TEXT PRIMARY KEY,
@@ -16,9 +16,7 @@ CREATE INDEX task_recent ON task (expires_at);
 CREATE INDEX task_workspace ON task (workspace_id, created_at);
 
 ALTER TABLE person ADD COLUMN password    TEXT   NOT NULL DEFAULT ''; -- argon2id in the PHC form; empty: no sign-in by password
-ALTER TABLE person ADD COLUMN subject     TEXT   NOT NULL DEFAULT ''; -- issuer and sub of a provider; empty: none
 ALTER TABLE person ADD COLUMN disabled_at BIGINT NOT NULL DEFAULT 0;
-CREATE UNIQUE INDEX person_subject ON person (workspace_id, subject) WHERE subject <> '';
 
 CREATE TABLE session (
   id         TEXT PRIMARY KEY,
@@ -41,8 +39,6 @@ CREATE TABLE signin_failure (
 -- +goose Down
 DROP TABLE signin_failure;
 DROP TABLE session;
-DROP INDEX person_subject;
 ALTER TABLE person DROP COLUMN disabled_at;
-ALTER TABLE person DROP COLUMN subject;
 ALTER TABLE person DROP COLUMN password;
 DROP TABLE task;
