@@ -30,7 +30,11 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{t: t, now: time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC)}
 	var err error
-	if w.db, err = db.Open(t.Context(), "", t.TempDir()); err != nil {
+	url := "" // SQLite
+	if strings.HasPrefix(t.Name(), "TestOnPostgres/") {
+		url = postgresURL(t)
+	}
+	if w.db, err = db.Open(t.Context(), url, t.TempDir()); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { w.db.Close() })
