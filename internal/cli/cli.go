@@ -87,7 +87,14 @@ type commands struct {
 		List   auditListCmd   `cmd:"" help:"List the record, newest first."`
 		Show   auditShowCmd   `cmd:"" help:"Show all rows of one attempt."`
 		Verify auditVerifyCmd `cmd:"" help:"Verify the record: exit 0 when it is whole, 1 with the first bad row."`
+
+		Checkpoint   auditCheckpointCmd   `cmd:"" help:"Print the newest signed checkpoint, to be kept elsewhere."`
+		Proof        auditProofCmd        `cmd:"" help:"Fetch the proof that a row is in the record, and check it here."`
+		Export       auditExportCmd       `cmd:"" help:"Stream the record as NDJSON or CSV, oldest first."`
+		Attestations auditAttestationsCmd `cmd:"" help:"List emergency stops with the state of their attestation."`
+		Prune        auditPruneCmd        `cmd:"" help:"Remove old rows up to a signed checkpoint. The owner's."`
 	} `cmd:"" help:"The record."`
+	Replay  replayCmd  `cmd:"" help:"Print the calls of a trace, a task or a range of rows, feed their results to an agent loop, or make them anew."`
 	Explain explainCmd `cmd:"" help:"Say which stage decides a call, and why, without calling."`
 
 	DemoUpstream demoUpstreamCmd `cmd:"" hidden:"" name:"demo-upstream"`

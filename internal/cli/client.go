@@ -51,6 +51,41 @@ func (e *env) call(method, path string, in, out any) error {
 }
 
 func (e *env) fetch(method, path string, in any) (json.RawMessage, error) {
+	ctx, cancel := context.WithTimeout(e.ctx, 5*time.Minute)
+	defer cancel()
+	limited := *e
+	limited.ctx = ctx
+	res, err := limited.send(method, path, in, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer res.Body.Close()
+	b, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
+	if err != nil {
+		return nil, fault.Wrap(fault.Unreachable, err, "the answer of %s broke off", e.url)
+	}
+	if res.StatusCode >= 300 {
+		return nil, refusal(res.StatusCode, b)
+	}
+	return b, nil
+}
+
+// stream opens an answer of any length; the caller closes it.
+func (e *env) stream(path string) (io.ReadCloser, error) {
+	res, err := e.send(http.MethodGet, path, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	if res.StatusCode >= 300 {
+		defer res.Body.Close()
+		b, _ := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
+		return nil, refusal(res.StatusCode, b)
+	}
+	return res.Body, nil
+}
+
+// send makes one request with the caller's key.
+func (e *env) send(method, path string, in any, header map[string]string) (*http.Response, error) {
 	var body io.Reader
 	if in != nil {
 		b, err := json.Marshal(in)
@@ -59,14 +94,15 @@ func (e *env) fetch(method, path string, in any) (json.RawMessage, error) {
 		}
 		body = bytes.NewReader(b)
 	}
-	ctx, cancel := context.WithTimeout(e.ctx, 5*time.Minute)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, method, e.url+path, body)
+	req, err := http.NewRequestWithContext(e.ctx, method, e.url+path, body)
 	if err != nil {
 		return nil, fault.New(fault.Config, "%s is not a URL", e.url)
 	}
 	if in != nil {
 		req.Header.Set("Content-Type", "application/json")
+	}
+	for name, v := range header {
+		req.Header.Set(name, v)
 	}
 	k, err := key()
 	if err != nil {
@@ -84,15 +120,7 @@ func (e *env) fetch(method, path string, in any) (json.RawMessage, error) {
 		}
 		return nil, fault.Wrap(fault.Unreachable, err, "%s cannot be reached", e.url).Why("NOT_REACHABLE")
 	}
-	defer res.Body.Close()
-	b, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
-	if err != nil {
-		return nil, fault.Wrap(fault.Unreachable, err, "the answer of %s broke off", e.url)
-	}
-	if res.StatusCode >= 300 {
-		return nil, refusal(res.StatusCode, b)
-	}
-	return b, nil
+	return res, nil
 }
 
 // statusClasses give the exit code of an answer that is an error.

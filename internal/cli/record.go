@@ -154,19 +154,27 @@ func (c *auditShowCmd) Run(e *env) error {
 	return nil
 }
 
-type auditVerifyCmd struct{ record }
+type auditVerifyCmd struct {
+	record
+	Key        []string `help:"Public key that checkpoints must be signed with, kept elsewhere." placeholder:"KEY"`
+	Checkpoint []string `help:"File with a checkpoint kept elsewhere, which the record must still fit." placeholder:"FILE"`
+}
 
 func (c *auditVerifyCmd) Run(e *env) error {
 	d, err := c.open(e)
 	if err != nil {
 		return err
 	}
+	known, err := kept(c.Key, c.Checkpoint)
+	if err != nil {
+		return err
+	}
 	var v audit.Verdict
 	if d != nil {
 		defer d.Close()
-		v, err = audit.Verify(e.ctx, d, audit.Known{})
+		v, err = audit.Verify(e.ctx, d, known)
 	} else {
-		err = e.call("POST", auditPath+"/verify", nil, &v)
+		err = e.call("POST", auditPath+"/verify", map[string][]string{"keys": known.Keys, "checkpoints": known.Checkpoints}, &v)
 	}
 	if err != nil {
 		return err
@@ -176,6 +184,7 @@ func (c *auditVerifyCmd) Run(e *env) error {
 		err = json.NewEncoder(e.stdout).Encode(v)
 	case v.Whole:
 		e.print("record_whole", v.Rows, v.Head)
+		e.print("record_signed", v.Checkpoints, v.Signed)
 	default:
 		e.print("record_broken", v.BadSeq, v.Why, v.Rows)
 	}

@@ -61,6 +61,22 @@ func TestScripts(t *testing.T) {
 					}
 				}
 			},
+			// call calls a tool as the agent of the script: call TOOL ARGUMENTS.
+			"call": func(ts *testscript.TestScript, neg bool, args []string) {
+				if len(args) != 2 {
+					ts.Fatalf("usage: call TOOL ARGUMENTS")
+				}
+				req, err := http.NewRequest(http.MethodPost, ts.Getenv("DOORWARD_URL")+"/tools/call", strings.NewReader(fmt.Sprintf(`{"name":%q,"arguments":%s}`, args[0], args[1])))
+				ts.Check(err)
+				req.Header.Set("Content-Type", "application/json")
+				req.Header.Set("Authorization", "Bearer "+ts.Getenv("DOORWARD_BOOTSTRAP_AGENT_KEY"))
+				res, err := http.DefaultClient.Do(req)
+				ts.Check(err)
+				res.Body.Close()
+				if (res.StatusCode != http.StatusOK) != neg {
+					ts.Fatalf("status %d", res.StatusCode)
+				}
+			},
 			// eventually runs a command again until it succeeds and prints the given text.
 			"eventually": func(ts *testscript.TestScript, neg bool, args []string) {
 				if len(args) < 2 {

@@ -85,7 +85,7 @@ func routes() []route {
 		r("GET", v1+"/explain", auth.Viewer, "explain", (*Door).explain, "Say which stage decides a call, and why (?agent=&tool=)"),
 		read(r("POST", v1+"/explain", auth.Viewer, "explain", (*Door).explain, "The same with arguments")),
 	}
-	return slices.Concat(table, routesTasks(), routesSignIn())
+	return slices.Concat(table, routesTasks(), routesAudit(), routesSignIn())
 }
 
 // operation makes a route whose method says whether it changes something.
@@ -125,6 +125,10 @@ func (d *Door) rest(w http.ResponseWriter, r *http.Request, rt route) {
 	out, err := d.operate(c, rt)
 	if err != nil {
 		d.restError(w, c, err)
+		return
+	}
+	if s, ok := out.(streamed); ok {
+		s(w)
 		return
 	}
 	b, err := json.Marshal(out)

@@ -2,6 +2,7 @@ package door
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"time"
 
@@ -10,19 +11,18 @@ import (
 	"doorward.dev/doorward/internal/fault"
 )
 
-// listAudit lists rows by the filters of the query; next_cursor, when there is one, goes into before.
-func (d *Door) listAudit(c *restCall) (any, error) {
+// auditFilter reads the filters of the query; further names the other words that the query may have.
+func (d *Door) auditFilter(c *restCall, further ...string) (f audit.Filter, err error) {
 	q := c.URL.Query()
-	f := audit.Filter{
+	f = audit.Filter{
 		WorkspaceID: c.caller.WorkspaceID, AgentID: q.Get("agent_id"), ServerID: q.Get("server_id"), ToolID: q.Get("tool_id"),
 		TraceID: q.Get("trace_id"), Door: q.Get("door"), Method: q.Get("method"), Decision: q.Get("decision"),
 		Status: q.Get("status"), Kind: audit.Kind(q.Get("kind")),
 	}
-	known := map[string]bool{"agent_id": true, "server_id": true, "tool_id": true, "trace_id": true, "door": true, "method": true, "decision": true,
-		"status": true, "kind": true, "from": true, "to": true, "before": true, "limit": true}
+	known := append([]string{"agent_id", "server_id", "tool_id", "trace_id", "door", "method", "decision", "status", "kind", "from", "to", "before"}, further...)
 	for name := range q {
-		if !known[name] {
-			return nil, fault.New(fault.InvalidParams, "unknown filter %s", clip(name, 40))
+		if !slices.Contains(known, name) {
+			return f, fault.New(fault.InvalidParams, "unknown filter %s", clip(name, 40))
 		}
 	}
 	if a := d.agentNamed(c.caller.WorkspaceID, f.AgentID); a != nil {
@@ -31,14 +31,20 @@ func (d *Door) listAudit(c *restCall) (any, error) {
 	if v := d.d.Catalog.Snapshot().ServerByName(c.caller.WorkspaceID, f.ServerID); v != nil && f.ServerID != "" {
 		f.ServerID = v.ID
 	}
-	var err error
 	if f.From, err = moment(q.Get("from")); err != nil {
-		return nil, err
+		return f, err
 	}
 	if f.To, err = moment(q.Get("to")); err != nil {
-		return nil, err
+		return f, err
 	}
-	if f.Before, err = c.number("before", 0); err != nil {
+	f.Before, err = c.number("before", 0)
+	return f, err
+}
+
+// listAudit lists rows by the filters of the query; next_cursor, when there is one, goes into before.
+func (d *Door) listAudit(c *restCall) (any, error) {
+	f, err := d.auditFilter(c, "limit")
+	if err != nil {
 		return nil, err
 	}
 	limit, err := c.number("limit", 50)
@@ -83,7 +89,17 @@ func (d *Door) showAudit(c *restCall) (any, error) {
 	return map[string]any{"events": rows}, nil
 }
 
-func (d *Door) verifyAudit(c *restCall) (any, error) { return audit.Verify(c.Context(), d.d.DB, audit.Known{}) }
+// verifyAudit verifies the record, against what the caller kept elsewhere where the body has it.
+func (d *Door) verifyAudit(c *restCall) (any, error) {
+	var in struct {
+		Keys        []string `json:"keys"`
+		Checkpoints []string `json:"checkpoints"`
+	}
+	if err := c.decode(&in); err != nil {
+		return nil, err
+	}
+	return audit.Verify(c.Context(), d.d.DB, audit.Known{Keys: in.Keys, Checkpoints: in.Checkpoints})
+}
 
 // explain says what would happen to a call, without calling. Without an agent it is about the person who asks.
 func (d *Door) explain(c *restCall) (any, error) {

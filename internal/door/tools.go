@@ -96,6 +96,10 @@ func (d *Door) postToolsCall(w http.ResponseWriter, r *http.Request) {
 		Caller: caller, Door: doorTools, Method: "tools/call", Name: name, Arguments: args,
 		Client: &upstream.Client{Era: mcp.Legacy, Version: mcp.V20251125, Capabilities: emptyResult}, // the shape without an envelope of its own
 	}
+	if call.ReplayOf, err = d.replayOf(r, caller); err != nil {
+		d.refuse(w, r, err)
+		return
+	}
 	// The wire has no params object here; this is what one would have said.
 	call.Params = mcp.Set(mcp.Set(emptyResult, "name", mcp.Quote(name)), "arguments", args)
 	res, err := d.d.Gate.Call(r.Context(), &call)

@@ -36,6 +36,8 @@ type Call struct {
 	// CanWait: the caller sent a progress token, so a held call may wait for a decision.
 	CanWait bool
 	TraceID string // set by Call when empty
+	// ReplayOf is the trace that this call repeats, for the record; the door checked that it exists.
+	ReplayOf string
 }
 
 // Result of a call that was dispatched and answered with a result.

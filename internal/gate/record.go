@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"strconv"
+	"strings"
 
 	"doorward.dev/doorward/internal/audit"
 	"doorward.dev/doorward/internal/fault"
@@ -27,6 +28,7 @@ func (a *attempt) intent(ctx context.Context) error {
 	row := a.event
 	row.Kind, row.Status = audit.Intent, audit.Started
 	row.At = a.g.Now().UnixMicro()
+	row.Reason = a.reason()
 	if err := a.g.Audit.Write(ctx, &row, audit.Power); err != nil {
 		a.decided(policy.Deny, policy.StageRecord, "", reasonAudit)
 		return a.unrecorded(err, "the call was not run, because it cannot be recorded now; try again later")
@@ -106,9 +108,24 @@ func (a *attempt) upstreamFault(err error) error {
 // write adds the row of the attempt to the record, also when the caller has gone away meanwhile.
 func (a *attempt) write(ctx context.Context) error {
 	now := a.g.Now()
+	a.event.Reason = a.reason()
 	a.event.At, a.event.LatencyUS = now.UnixMicro(), now.Sub(a.started).Microseconds()
 	return a.g.Audit.Write(ctx, &a.event, audit.Process)
 }
+
+// reason is that of the decision; of a call that repeats another one it names that, too.
+func (a *attempt) reason() string {
+	if a.call.ReplayOf == "" || strings.HasPrefix(a.event.Reason, replayOf) {
+		return a.event.Reason
+	}
+	if a.event.Reason == "" {
+		return replayOf + a.call.ReplayOf
+	}
+	return replayOf + a.call.ReplayOf + ": " + a.event.Reason
+}
+
+// replayOf begins the reason of a call that repeats another one.
+const replayOf = "replay of "
 
 func (a *attempt) unrecorded(cause error, message string) error {
 	f := a.refusal(fault.Unavailable, reasonAudit, "%s", message)
