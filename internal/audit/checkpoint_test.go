@@ -150,13 +150,13 @@ func TestVerifyChecksCheckpoints(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := newRecord(t, "", audit.Options{Box: box(t), CheckpointEvery: time.Hour})
-			r.checkpoint() // the one at the start is over
 			r.many(3)
 			r.checkpoint()
 			r.many(4)
 			r.checkpoint()
 			r.whole(7)
 			r.end()
+			r.exec(`DELETE FROM audit_checkpoint WHERE size NOT IN (3, 7)`) // the one at the start may have met any row
 			for _, q := range c.queries {
 				r.exec(q)
 			}
