@@ -24,6 +24,14 @@ func (c *Config) validate() []string {
 	if c.Database != "" && !strings.HasPrefix(c.Database, "postgres://") && !strings.HasPrefix(c.Database, "postgresql://") {
 		bad("database", "must be a postgres:// URL or empty for SQLite")
 	}
+	if u := c.Audit.AnchorURL; u != "" {
+		if !strings.HasPrefix(u, "https://") && !strings.HasPrefix(u, "http://") {
+			bad("audit.anchor_url", "must be an http:// or https:// URL")
+		}
+		if len(c.Audit.AnchorSecret) < 32 {
+			bad("audit.anchor_secret", "must have at least 32 characters where audit.anchor_url is set")
+		}
+	}
 	if (c.TLS.Cert == "") != (c.TLS.Key == "") {
 		bad("tls.cert", "tls.cert and tls.key go together")
 	}
