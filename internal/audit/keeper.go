@@ -176,15 +176,18 @@ func (k *keeper) catchUp(ctx context.Context) (Checkpoint, error) {
 
 // read grows the tree by the rows after it.
 func (k *keeper) read(ctx context.Context) (b batch, err error) {
-	found, err := k.l.o.DB.Read.QueryContext(ctx, `SELECT seq, id, at, kind, trace_id, workspace_id, hash FROM audit_events
+	// Few columns and one target: this runs for every row that is ever written.
+	var e Event
+	var isStop int
+	to := []any{&e.Seq, &e.At, &isStop, &e.Hash}
+	found, err := k.l.o.DB.Read.QueryContext(ctx, `SELECT seq, at, CASE WHEN kind = 'stop' THEN 1 ELSE 0 END, hash FROM audit_events
 		WHERE seq > $1 ORDER BY seq LIMIT $2`, k.tree.size, checkpointRows)
 	if err != nil {
 		return b, unreadable(err)
 	}
 	defer found.Close()
 	for found.Next() {
-		var e Event
-		if err := found.Scan(&e.Seq, &e.ID, &e.At, &e.Kind, &e.TraceID, &e.WorkspaceID, &e.Hash); err != nil {
+		if err := found.Scan(to...); err != nil {
 			return b, unreadable(err)
 		}
 		h, err := leaf(e.Hash)
@@ -199,12 +202,19 @@ func (k *keeper) read(ctx context.Context) (b batch, err error) {
 		}
 		b.minAt, b.maxAt, b.chain = min(b.minAt, e.At), max(b.maxAt, e.At), e.Hash
 		b.done = k.tree.add(h, b.done)
-		if e.Kind == Stop {
-			b.stops = append(b.stops, e)
+		if isStop == 1 {
+			b.stops = append(b.stops, Event{Seq: e.Seq})
 		}
 	}
 	if err := found.Err(); err != nil {
 		return b, unreadable(err)
+	}
+	for i := range b.stops {
+		s := &b.stops[i]
+		if err := k.l.o.DB.Read.QueryRowContext(ctx, `SELECT id, at, trace_id, workspace_id, hash FROM audit_events WHERE seq = $1`, s.Seq).
+			Scan(&s.ID, &s.At, &s.TraceID, &s.WorkspaceID, &s.Hash); err != nil {
+			return b, unreadable(err)
+		}
 	}
 	return b, nil
 }

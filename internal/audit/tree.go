@@ -33,11 +33,14 @@ type node struct {
 
 // leaf is the leaf of a row with this hash.
 func leaf(hash string) (tlog.Hash, error) {
-	raw, err := hex.DecodeString(hash)
-	if err != nil || len(raw) != tlog.HashSize {
+	var raw [tlog.HashSize]byte
+	if len(hash) != 2*len(raw) {
 		return tlog.Hash{}, errors.New("a row has a damaged hash")
 	}
-	return tlog.RecordHash(raw), nil
+	if _, err := hex.Decode(raw[:], []byte(hash)); err != nil {
+		return tlog.Hash{}, errors.New("a row has a damaged hash")
+	}
+	return tlog.RecordHash(raw[:]), nil
 }
 
 // add appends a leaf and gives the nodes to store that it completed, appended to done.
