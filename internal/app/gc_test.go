@@ -31,7 +31,8 @@ func TestHeapFloor(t *testing.T) {
 	t.Setenv("GOGC", "100")
 	stop = paceGC(128 << 20)
 	defer stop()
-	if respected := collections(); respected*2 < without {
-		t.Errorf("GOGC of the environment does not win: %d collections, %d without a floor", respected, without)
+	// More than with the floor; how many more depends on what else the process holds.
+	if respected := collections(); respected <= with {
+		t.Errorf("GOGC of the environment does not win: %d collections, %d with the floor", respected, with)
 	}
 }
