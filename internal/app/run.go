@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -75,11 +76,19 @@ func (a *App) writePending(ctx context.Context) error {
 	return nil
 }
 
+// settled is how long the catalogue must stand still until memory is given back to the system.
+const settled = time.Second
+
 // follow connects what is ACTIVE, now and after every change of the catalogue.
 func (a *App) follow() {
 	ctx := context.Background() // a local read; it is never long
 	a.servers.apply(ctx, a.catalog.Snapshot())
-	a.catalog.OnChange(func(s *catalog.Snapshot) { a.servers.apply(ctx, s) })
+	// Reading definitions leaves garbage that the collector, idle below its floor, would keep for ever.
+	quiet := time.AfterFunc(settled, debug.FreeOSMemory)
+	a.catalog.OnChange(func(s *catalog.Snapshot) {
+		a.servers.apply(ctx, s)
+		quiet.Reset(settled)
+	})
 }
 
 // watch loads callers and catalogue anew when the database moved, here or in another process.

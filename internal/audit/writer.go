@@ -28,15 +28,18 @@ type Log struct {
 
 	mu      sync.Mutex
 	queue   []*entry
-	callers int // lately, as far as the writer saw
-	enough  int // rows for which the writer wakes
+	callers int  // lately, as far as the writer saw
+	enough  int  // rows for which the writer wakes
+	busy    bool // somebody is committing and owns what is below of the writer only
+	ending  bool // Run waits for the end of who is committing
 	stopped bool
+	running bool
 	wake    chan struct{} // capacity 1: the first row came, enough rows came, or Run must end
 
 	batches atomic.Int64 // committed
 	keeper  *keeper      // nil without checkpoints
 
-	// Of the writer only.
+	// Of the writer only: of Run, or of a caller that commits its own row.
 	head      head
 	headKnown bool
 	fullSync  bool // the connection may be at synchronous=FULL
@@ -107,6 +110,15 @@ func (l *Log) Write(ctx context.Context, e *Event, d Durability) error {
 		l.mu.Unlock()
 		return unwritable(errors.New("the log has ended"))
 	}
+	if l.alone() {
+		l.busy = true
+		l.mu.Unlock()
+		err := l.commitOwn(n)
+		n.event = nil
+		entries.Put(n)
+		l.told(e)
+		return err
+	}
 	l.queue = append(l.queue, n)
 	waiting := len(l.queue)
 	wake := waiting == 1 || waiting == l.enough
@@ -117,10 +129,34 @@ func (l *Log) Write(ctx context.Context, e *Event, d Durability) error {
 	err := <-n.done
 	n.event = nil
 	entries.Put(n)
+	l.told(e)
+	return err
+}
+
+// told lets the keeper know of a stop, which is attested at once.
+func (l *Log) told(e *Event) {
 	if e.Kind == Stop && l.keeper != nil {
 		l.keeper.poke()
 	}
-	return err
+}
+
+// alone reports whether a caller has no company and may commit its own row: handing it to the writer and being woken
+// again costs more than half of the commit. Run must have begun, so that rows are only accepted while it works.
+func (l *Log) alone() bool {
+	return l.running && !l.busy && !l.ending && l.callers <= 1 && len(l.queue) == 0
+}
+
+// commitOwn writes one row in the goroutine of its caller.
+func (l *Log) commitOwn(n *entry) error {
+	l.commit([]*entry{n})
+	l.estimate(1)
+	l.mu.Lock()
+	wake := l.ending || len(l.queue) > 0
+	l.mu.Unlock()
+	if wake {
+		l.poke()
+	}
+	return <-n.done
 }
 
 func (l *Log) poke() {
@@ -147,6 +183,9 @@ func (l *Log) Run(ctx context.Context) error {
 
 func (l *Log) run(ctx context.Context) error {
 	defer context.AfterFunc(ctx, l.poke)()
+	l.mu.Lock()
+	l.running = true
+	l.mu.Unlock()
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	var spare []*entry
@@ -175,13 +214,16 @@ func (l *Log) take(ctx context.Context, timer *time.Timer, spare []*entry) (batc
 	for {
 		n := len(l.queue)
 		ending := ctx.Err() != nil
+		l.ending = ending
 		switch {
+		case l.busy: // a caller commits its own row and wakes us when there is more to do
+			n = 0
 		case n == 0 && ending:
 			l.stopped = true
 			l.mu.Unlock()
 			return nil, true
 		case n > 0 && (n >= l.enough || lingered || ending):
-			batch, l.queue = l.queue, spare
+			batch, l.queue, l.busy = l.queue, spare, true
 			if lingered {
 				l.callers = n // fewer than thought
 			}
@@ -205,11 +247,12 @@ func (l *Log) take(ctx context.Context, timer *time.Timer, spare []*entry) (batc
 	}
 }
 
-// estimate keeps how many callers there are: those whose rows were just written and those that
+// estimate ends a commit and keeps how many callers there are: those whose rows were just written and those that
 // came meanwhile, falling slowly, since it sees only callers that are here.
 func (l *Log) estimate(written int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.busy = false
 	seen := written + len(l.queue)
 	l.callers = max(seen, l.callers-(l.callers+7)/8)
 	l.enough = min(l.callers, maxBatch)
