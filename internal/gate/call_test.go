@@ -118,32 +118,32 @@ func TestHTTPServer(t *testing.T) {
 	w.list(s, json.RawMessage(testkit.ToolDef("work", "Works.")))
 	w.approve(s, map[string]string{"work": "ALLOW"})
 	w.connect(upstream.Config{ID: s.ID, Name: s.Name, Transport: "http", URL: f.URL})
-	call := func() (gate.Result, error, audit.Event) {
+	call := func() (gate.Result, audit.Event, error) {
 		c := newCall(w.agent, "far/work", `{"a": 1.0}`)
 		c.Client = &upstream.Client{Era: mcp.Legacy, Version: mcp.V20251125}
 		r, err := w.gate.Call(w.ctx, c)
-		return r, err, w.row(r.TraceID)
+		return r, w.row(r.TraceID), err
 	}
 	f.OnCall(func(name string, args json.RawMessage) (string, string) {
 		return `{ "content":[] ,"n":1.50, "name":"` + name + `","args":` + string(args) + `}`, ""
 	})
-	if r, err, row := call(); err != nil || string(r.Raw) != `{ "content":[] ,"n":1.50, "name":"work","args":{"a": 1.0}}` || row.Status != audit.OK {
+	if r, row, err := call(); err != nil || string(r.Raw) != `{ "content":[] ,"n":1.50, "name":"work","args":{"a": 1.0}}` || row.Status != audit.OK {
 		t.Errorf("%s %v %+v", r.Raw, err, row)
 	}
 	f.OnCall(func(string, json.RawMessage) (string, string) {
 		return "", `{"code":-32002, "message":"theirs","data":[1.0]}`
 	})
-	_, err, row := call()
+	_, row, err := call()
 	var rpc *mcp.RPCError
 	if !errors.As(err, &rpc) || string(rpc.Raw) != `{"code":-32002, "message":"theirs","data":[1.0]}` || row.Status != audit.UpstreamError || row.ErrorClass != "rpc_-32002" {
 		t.Errorf("%v %+v", err, row)
 	}
 	f.OnCall(func(string, json.RawMessage) (string, string) { return "", testkit.Drop })
-	if r, err, row := call(); !fault.Is(err, fault.OutcomeUnknown) || row.Status != audit.UnknownStatus || fault.From(err).Data["trace_id"] != r.TraceID {
+	if r, row, err := call(); !fault.Is(err, fault.OutcomeUnknown) || row.Status != audit.UnknownStatus || fault.From(err).Data["trace_id"] != r.TraceID {
 		t.Errorf("%v %+v", err, row)
 	}
 	f.Down()
-	if _, err, row := call(); !fault.Is(err, fault.Unreachable) || row.Status != audit.UpstreamError || row.ErrorClass != "unreachable" || row.Decision != "ALLOW" {
+	if _, row, err := call(); !fault.Is(err, fault.Unreachable) || row.Status != audit.UpstreamError || row.ErrorClass != "unreachable" || row.Decision != "ALLOW" {
 		t.Errorf("%v %+v", err, row)
 	}
 }
