@@ -33,7 +33,7 @@ func (c *Catalog) load(ctx context.Context) error {
 	defer tx.Rollback() //nolint:errcheck // only reads
 	l := loader{tx: tx, old: c.current.Load(), s: &Snapshot{
 		Servers: map[string]*ServerView{}, AgentRules: map[string]map[string][]policy.Rule{},
-		workspaces: map[string]*names{}, byID: map[string]*Tool{},
+		workspaces: map[string]*names{}, byID: map[string]*Tool{}, conditions: map[string]*policy.Condition{},
 	}}
 	if err := tx.QueryRowContext(ctx, `SELECT n FROM revision WHERE id = 1`).Scan(&l.s.Revision); err != nil {
 		return err
@@ -172,17 +172,18 @@ func (l *loader) definitionsOf(ctx context.Context, serverID string) error {
 }
 
 func (l *loader) rules(ctx context.Context) error {
-	rows, err := l.tx.QueryContext(ctx, `SELECT id, COALESCE(mcp_tool_id, ''), COALESCE(agent_id, ''), action, reason FROM policy ORDER BY created_at, id`)
+	rows, err := l.tx.QueryContext(ctx, `SELECT id, COALESCE(mcp_tool_id, ''), COALESCE(agent_id, ''), action, reason, condition FROM policy ORDER BY created_at, id`)
 	if err != nil {
 		return err
 	}
 	defer rows.Close()
 	for rows.Next() {
 		var r policy.Rule
-		var toolID, agentID string
-		if err := rows.Scan(&r.ID, &toolID, &agentID, &r.Word, &r.Reason); err != nil {
+		var toolID, agentID, condition string
+		if err := rows.Scan(&r.ID, &toolID, &agentID, &r.Word, &r.Reason, &condition); err != nil {
 			return err
 		}
+		r.If = l.condition(condition)
 		if agentID == "" {
 			if t := l.s.byID[toolID]; t != nil {
 				t.ServerRules = append(t.ServerRules, r)

@@ -38,7 +38,8 @@ type Snapshot struct {
 	AgentRules map[string]map[string][]policy.Rule
 
 	workspaces map[string]*names
-	byID       map[string]*Tool // all tools, also those not present
+	byID       map[string]*Tool             // all tools, also those not present
+	conditions map[string]*policy.Condition // compiled, by their text
 }
 
 // names are the tables of one workspace that names are looked up in.

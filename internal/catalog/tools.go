@@ -120,10 +120,11 @@ type storedRule struct {
 	auto   bool
 }
 
-// serverRules gives the server-wide rules of a server's tools, by tool id.
+// serverRules gives the server-wide rules of a server's tools, by tool id. One that allows some calls only is no
+// answer to what the tool's rule is: the other calls need approval.
 func serverRules(ctx context.Context, q querier, serverID string) (map[string][]storedRule, error) {
 	rows, err := q.QueryContext(ctx, `SELECT p.mcp_tool_id, p.action, p.is_auto_generated FROM policy p JOIN tool t ON t.id = p.mcp_tool_id
-		WHERE t.server_id = $1 AND p.agent_id IS NULL ORDER BY p.created_at, p.id`, serverID)
+		WHERE t.server_id = $1 AND p.agent_id IS NULL AND NOT (p.condition <> '' AND p.action IN ('ALLOW', 'LOG_ONLY')) ORDER BY p.created_at, p.id`, serverID)
 	if err != nil {
 		return nil, stored(err)
 	}

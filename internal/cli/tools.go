@@ -210,11 +210,12 @@ type policyAddCmd struct {
 	Action string `arg:"" help:"ALLOW, LOG_ONLY, REQUIRE_APPROVAL or DENY."`
 	Tool   string `help:"SERVER/TOOL." placeholder:"SERVER/TOOL"`
 	Agent  string `help:"Name or id of the agent; such a rule can only tighten." placeholder:"NAME"`
+	If     string `help:"Condition in CEL; the rule applies to the calls it holds for, else to all." placeholder:"CEL"`
 	Reason string `help:"Why." placeholder:"TEXT"`
 }
 
 func (c *policyAddCmd) Run(e *env) error {
-	in := map[string]string{"action": strings.ToUpper(c.Action), "reason": c.Reason}
+	in := map[string]string{"action": strings.ToUpper(c.Action), "reason": c.Reason, "condition": c.If}
 	if c.Tool != "" {
 		server, name, ok := strings.Cut(c.Tool, "/")
 		if !ok {
@@ -241,9 +242,9 @@ type policyListCmd struct{}
 func (policyListCmd) Run(e *env) error {
 	type list struct{ Policies []catalog.Policy }
 	return ask(e, "GET", policiesPath, nil, func(l list) {
-		rows := [][]string{{"ID", "ACTION", "TOOL", "AGENT", "BY", "REASON"}}
+		rows := [][]string{{"ID", "ACTION", "TOOL", "AGENT", "IF", "BY", "REASON"}}
 		for _, p := range l.Policies {
-			rows = append(rows, []string{p.ID, p.Action, p.ToolID, p.AgentID, p.CreatedBy, oneLine(p.Reason, 60)})
+			rows = append(rows, []string{p.ID, p.Action, p.ToolID, p.AgentID, oneLine(p.Condition, 60), p.CreatedBy, oneLine(p.Reason, 60)})
 		}
 		e.table(rows)
 	})

@@ -94,10 +94,11 @@ func (d *Door) listPolicies(c *restCall) (any, error) {
 // createPolicy adds a rule. A stricter one is an editor's to make, an allowing one an admin's (PV-27).
 func (d *Door) createPolicy(c *restCall) (any, error) {
 	var in struct {
-		Action  string `json:"action"`
-		ToolID  string `json:"mcp_tool_id"`
-		AgentID string `json:"agent_id"`
-		Reason  string `json:"reason"`
+		Action    string `json:"action"`
+		ToolID    string `json:"mcp_tool_id"`
+		AgentID   string `json:"agent_id"`
+		Condition string `json:"condition"`
+		Reason    string `json:"reason"`
 	}
 	if err := c.decode(&in); err != nil {
 		return nil, err
@@ -107,12 +108,12 @@ func (d *Door) createPolicy(c *restCall) (any, error) {
 		return nil, fault.New(fault.Forbidden, "a rule that allows needs an admin").Why("INSUFFICIENT_PERMISSIONS")
 	}
 	p, err := d.d.Catalog.CreatePolicy(c.Context(), c.caller.WorkspaceID,
-		catalog.Policy{ToolID: in.ToolID, AgentID: in.AgentID, Action: in.Action, Reason: in.Reason}, c.by())
+		catalog.Policy{ToolID: in.ToolID, AgentID: in.AgentID, Action: in.Action, Condition: in.Condition, Reason: in.Reason}, c.by())
 	if err != nil {
 		return nil, err
 	}
 	c.row.RuleID, c.status = p.ID, http.StatusCreated
-	if p.Action == "DENY" && p.ToolID != "" && p.AgentID == "" {
+	if p.Action == "DENY" && p.Condition == "" && p.ToolID != "" && p.AgentID == "" {
 		if _, err := d.d.Gate.Withdraw(c.Context(), c.caller.WorkspaceID, "", p.ToolID, "the rule of the tool became DENY"); err != nil {
 			return nil, err
 		}

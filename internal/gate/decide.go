@@ -14,7 +14,7 @@ const reasonArguments = "ARGUMENTS_INVALID"
 
 // decide asks policy about the tool and refuses what it denies.
 func (a *attempt) decide() error {
-	a.verdict = verdictOf(a.snap, a.caller, a.tool)
+	a.verdict = verdictOf(a.snap, a.caller, a.tool, a.occasion())
 	if a.verdict.Action == policy.Deny {
 		return a.refusedBy(a.verdict)
 	}
@@ -65,13 +65,16 @@ func explained(v policy.Verdict) string {
 }
 
 // verdictOf is the decision about a tool for a caller; Call, Visible and Explain all use it.
-func verdictOf(snap *catalog.Snapshot, c *auth.Caller, t *catalog.Tool) policy.Verdict {
+func verdictOf(snap *catalog.Snapshot, c *auth.Caller, t *catalog.Tool, o occasion) policy.Verdict {
 	f := callerFacts(c)
 	f.Granted = granted(c, t)
 	if c.Agent != nil {
 		f.Capability = capability(c.Agent, t)
 	}
 	snap.Facts(t, c.AgentID, &f)
+	if f.Conditional() {
+		f.Situation = o.situation(c, t)
+	}
 	return policy.Decide(&f)
 }
 

@@ -59,7 +59,11 @@ func (g *Gate) Explain(ctx context.Context, caller *auth.Caller, tool string, ar
 	}
 	e := Explanation{Tool: t.ServerName + "/" + t.Name, Agent: callerName(a.caller)}
 	a.found(t)
-	a.verdict = verdictOf(a.snap, a.caller, t)
+	o := a.occasion()
+	if len(args) == 0 {
+		o.unknown = policy.Args
+	}
+	a.verdict = verdictOf(a.snap, a.caller, t, o)
 	e.settle(a.verdict)
 	for _, stage := range stageOrder[:6] {
 		e.step(stage, a.passed(stage))

@@ -76,7 +76,7 @@ func (a *attempt) named() []*catalog.Tool {
 func (a *attempt) onlyVisible(granted []*catalog.Tool) []*catalog.Tool {
 	shown := make([]*catalog.Tool, 0, len(granted))
 	for _, t := range granted {
-		if v := verdictOf(a.snap, a.caller, t); v.Action != policy.Deny {
+		if v := verdictOf(a.snap, a.caller, t, listing); v.Action != policy.Deny {
 			shown = append(shown, t)
 		}
 	}

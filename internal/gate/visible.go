@@ -22,7 +22,7 @@ func (g *Gate) Visible(caller *auth.Caller, server string) []*catalog.Tool {
 			return nil
 		}
 	}
-	k := visibleKey{workspace: caller.WorkspaceID, agent: caller.Agent, readOnly: caller.ReadOnly()}
+	k := visibleKey{workspace: caller.WorkspaceID, agent: caller.Agent, readOnly: caller.ReadOnly(), role: roleOf(caller), kind: kindOf(caller)}
 	if sv != nil {
 		k.server = sv.ID
 	}
@@ -44,7 +44,7 @@ func listVisible(snap *catalog.Snapshot, caller *auth.Caller, only *catalog.Serv
 	var list []*catalog.Tool
 	for _, sv := range servers {
 		for _, t := range sv.Tools {
-			if v := verdictOf(snap, caller, t); v.Action != policy.Deny {
+			if v := verdictOf(snap, caller, t, listing); v.Action != policy.Deny {
 				list = append(list, t)
 			}
 		}
@@ -58,8 +58,10 @@ type visibleCache struct{ page atomic.Pointer[visiblePage] }
 
 type visibleKey struct {
 	workspace string
-	agent     *auth.Agent // nil: a person; all people of a workspace see the same
+	agent     *auth.Agent // nil: a person; all people of a role see the same
 	readOnly  bool        // a task without an agent
+	role      auth.Role   // conditions may ask for it
+	kind      string      // person, agent, task
 	server    string      // id, "" for all
 }
 

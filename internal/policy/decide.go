@@ -1,6 +1,10 @@
 package policy
 
-import "doorward.dev/doorward/internal/fault"
+import (
+	"strings"
+
+	"doorward.dev/doorward/internal/fault"
+)
 
 // The reasons of a verdict. They stand in the record and in data.reason of refusals.
 const (
@@ -32,7 +36,7 @@ const (
 )
 
 // Decide gives the strictest answer of all stages (stop, grant, server,
-// admission, rules, capability). It allocates nothing, but for the message
+// admission, rules, capability). It allocates nothing, but for conditions and for the message
 // that names an agent which does not exist.
 func Decide(f *Facts) Verdict {
 	// A key whose agent is gone must not become wider: it denies and names what is missing.
@@ -93,24 +97,35 @@ func refuseAdmission(a Admission) Verdict {
 }
 
 // decideRules applies the server-wide rules as the ceiling (PV-14), then lets
-// the agent's rules (PV-15) and its capability model (PV-18) tighten.
+// the agent's rules (PV-15) and its capability model (PV-18) tighten. A rule whose condition does not hold is not there.
 func decideRules(f *Facts) Verdict {
 	v := Verdict{Stage: StageRules}
-	if len(f.ServerRules) == 0 {
+	none := true
+	for i := range f.ServerRules {
+		r := &f.ServerRules[i]
+		a, known := ParseAction(r.Word)
+		applies, why := r.applies(f.Situation, a, known)
+		if applies && (none || a > v.Action) {
+			v.byRule(r, a, known, why)
+			none = false
+		}
+	}
+	if none {
 		// PV-16. An agent's rule does not stand in for a missing server-wide rule: it can only tighten.
 		v.Action, v.Reason, v.Class = RequireApproval, ReasonNoRule, fault.Held
 		v.Message = "the tool has no rule, so each call needs the approval of a person"
-	}
-	for i := range f.ServerRules {
-		a, known := ParseAction(f.ServerRules[i].Word)
-		if i == 0 || a > v.Action {
-			v.byRule(&f.ServerRules[i], a, known)
+		if len(f.ServerRules) > 0 {
+			v.Message = "the condition of no rule of the tool holds for the call, so it needs the approval of a person"
 		}
 	}
 	for i := range f.AgentRules {
-		a, known := ParseAction(f.AgentRules[i].Word)
-		if a >= RequireApproval && a > v.Action {
-			v.byRule(&f.AgentRules[i], a, known)
+		r := &f.AgentRules[i]
+		a, known := ParseAction(r.Word)
+		if a < RequireApproval || a <= v.Action {
+			continue
+		}
+		if applies, why := r.applies(f.Situation, a, known); applies {
+			v.byRule(r, a, known, why)
 		}
 	}
 	if f.Capability != "" {
@@ -122,7 +137,15 @@ func decideRules(f *Facts) Verdict {
 	return v
 }
 
-func (v *Verdict) byRule(r *Rule, a Action, known bool) {
+// applies asks the condition, if there is one. A word that nobody knows blocks whatever its condition says (PV-17).
+func (r *Rule) applies(s *Situation, a Action, known bool) (bool, error) {
+	if r.If == nil || !known {
+		return true, nil
+	}
+	return r.If.holds(s, a)
+}
+
+func (v *Verdict) byRule(r *Rule, a Action, known bool, why error) {
 	v.Action, v.RuleID, v.RuleReason = a, r.ID, r.Reason
 	switch {
 	case !known: // PV-17
@@ -136,6 +159,9 @@ func (v *Verdict) byRule(r *Rule, a Action, known bool) {
 		v.Reason, v.Class, v.Message = ReasonRuleLogOnly, "", "a rule allows the call and has it logged"
 	default:
 		v.Reason, v.Class, v.Message = ReasonRuleAllow, "", "a rule allows the call"
+	}
+	if why != nil {
+		v.Message += ", because its condition could not be answered (" + short(why) + ")"
 	}
 }
 
@@ -152,4 +178,13 @@ func (v *Verdict) byCapability(a Action, known bool) {
 	default: // LOG_ONLY over ALLOW
 		v.Reason, v.Class, v.Message = ReasonRuleLogOnly, "", "the agent's capability model has the call logged"
 	}
+}
+
+// short bounds what an error of a condition quotes of the arguments.
+func short(err error) string {
+	text := err.Error()
+	if len(text) > 200 {
+		text = strings.ToValidUTF8(text[:200], "") + "…"
+	}
+	return text
 }

@@ -92,6 +92,7 @@ type Rule struct {
 	ID     string
 	Word   string
 	Reason string
+	If     *Condition // nil: the rule applies to every call
 }
 
 // Facts is all that a decision depends on. It is cheap to build from a
@@ -109,6 +110,23 @@ type Facts struct {
 	ServerRules  []Rule // server-wide rules of the tool
 	AgentRules   []Rule // rules of the agent, and of agent and tool
 	Capability   string // word of the agent's capability model for the tool, empty: none
+	// Situation is what the conditions of rules are asked about; needed only when there are some.
+	Situation *Situation
+}
+
+// Conditional reports whether some rule has a condition, so that Situation is needed.
+func (f *Facts) Conditional() bool {
+	for i := range f.ServerRules {
+		if f.ServerRules[i].If != nil {
+			return true
+		}
+	}
+	for i := range f.AgentRules {
+		if f.AgentRules[i].If != nil {
+			return true
+		}
+	}
+	return false
 }
 
 // Verdict is the decision and why.
