@@ -32,13 +32,15 @@ func parseHead(text string) (head, error) {
 }
 
 // readHead reads the head; lock keeps other replicas from adding rows until tx ends.
-func readHead(ctx context.Context, tx *sql.Tx, lock bool) (head, error) {
+func readHead(ctx context.Context, q interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}, lock bool) (head, error) {
 	query := `SELECT value FROM setting WHERE name = 'audit_head'`
 	if lock {
 		query += ` FOR UPDATE`
 	}
 	var text string
-	if err := tx.QueryRowContext(ctx, query).Scan(&text); err != nil {
+	if err := q.QueryRowContext(ctx, query).Scan(&text); err != nil {
 		return head{}, err
 	}
 	return parseHead(text)

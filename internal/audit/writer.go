@@ -23,7 +23,8 @@ const (
 // Log is the record of one database. Create with New, run Run, then Write from any goroutine.
 type Log struct {
 	o            Options
-	insert, many *sql.Stmt
+	sqlite       sqliteWriter // on SQLite
+	insert, many *sql.Stmt    // on PostgreSQL
 	setHead      *sql.Stmt
 
 	mu      sync.Mutex
@@ -74,14 +75,15 @@ func New(ctx context.Context, o Options) (*Log, error) {
 	if err := o.DB.Tx(ctx, func(tx *sql.Tx) error { return l.startHead(ctx, tx) }); err != nil {
 		return nil, err
 	}
-	pg := o.DB.IsPostgres()
-	for _, s := range []struct {
-		stmt **sql.Stmt
-		text string
-	}{{&l.insert, insertSQL(1, pg)}, {&l.many, insertSQL(wide, pg)}, {&l.setHead, setHeadSQL}} {
-		var err error
-		if *s.stmt, err = o.DB.Write.PrepareContext(ctx, s.text); err != nil {
-			return nil, unwritable(err)
+	if o.DB.IsPostgres() {
+		for _, p := range []struct {
+			stmt **sql.Stmt
+			text string
+		}{{&l.insert, insertSQL(1, true)}, {&l.many, insertSQL(wide, true)}, {&l.setHead, setHeadSQL}} {
+			var err error
+			if *p.stmt, err = o.DB.Write.PrepareContext(ctx, p.text); err != nil {
+				return nil, unwritable(err)
+			}
 		}
 	}
 	if o.Box != nil {
@@ -271,39 +273,8 @@ func (l *Log) commit(batch []*entry) {
 }
 
 func (l *Log) write(batch []*entry) error {
-	ctx := context.Background() // also while shutting down: accepted rows are written
-	if l.o.DB.IsPostgres() {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, batchTime)
-		defer cancel()
-	}
-	conn, err := l.o.DB.Write.Conn(ctx)
+	at, err := l.writeBatch(batch)
 	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	if err := l.synchronous(ctx, conn, batch); err != nil {
-		return err
-	}
-	tx, err := conn.BeginTx(ctx, nil)
-	if err != nil {
-		return err
-	}
-	defer tx.Rollback() //nolint:errcheck // after a commit it does nothing, else the first error counts
-	// On PostgreSQL another replica may have written: lock the head and read it anew.
-	at := l.head
-	if !l.headKnown || l.o.DB.IsPostgres() {
-		if at, err = readHead(ctx, tx, l.o.DB.IsPostgres()); err != nil {
-			return err
-		}
-	}
-	if at, err = l.insertAll(ctx, tx, at, batch); err != nil {
-		return err
-	}
-	if _, err := tx.StmtContext(ctx, l.setHead).ExecContext(ctx, at.String()); err != nil {
-		return err
-	}
-	if err := tx.Commit(); err != nil {
 		return err
 	}
 	l.head, l.headKnown = at, true
@@ -314,16 +285,52 @@ func (l *Log) write(batch []*entry) error {
 	return nil
 }
 
+func (l *Log) writeBatch(batch []*entry) (head, error) {
+	ctx := context.Background() // also while shutting down: accepted rows are written
+	if !l.o.DB.IsPostgres() {
+		return l.writeSQLite(ctx, batch)
+	}
+	ctx, cancel := context.WithTimeout(ctx, batchTime)
+	defer cancel()
+	return l.writePostgres(ctx, batch)
+}
+
+// writePostgres writes one batch in one transaction. Another replica may have written meanwhile: the
+// head is locked and read anew.
+func (l *Log) writePostgres(ctx context.Context, batch []*entry) (at head, err error) {
+	tx, err := l.o.DB.Write.BeginTx(ctx, nil)
+	if err != nil {
+		return at, err
+	}
+	defer tx.Rollback() //nolint:errcheck // after a commit it does nothing, else the first error counts
+	if at, err = readHead(ctx, tx, true); err != nil {
+		return at, err
+	}
+	one, many := tx.StmtContext(ctx, l.insert), tx.StmtContext(ctx, l.many)
+	at, err = l.insertAll(at, batch, func(wide bool, args []any) error {
+		stmt := one
+		if wide {
+			stmt = many
+		}
+		_, err := stmt.ExecContext(ctx, args...)
+		return err
+	})
+	if err != nil {
+		return at, err
+	}
+	if _, err := tx.StmtContext(ctx, l.setHead).ExecContext(ctx, at.String()); err != nil {
+		return at, err
+	}
+	return at, tx.Commit()
+}
+
 // Batches is how many transactions have been committed; with the number of rows it tells how well they share.
 func (l *Log) Batches() int64 { return l.batches.Load() }
 
 // synchronous makes the next commit of a SQLite connection as durable as the
 // batch asks. It cannot be set within a transaction. A commit with FULL makes all rows before it
-// durable too. PostgreSQL's default is power-safe already.
+// durable too. (PostgreSQL's default is power-safe already.)
 func (l *Log) synchronous(ctx context.Context, conn *sql.Conn, batch []*entry) error {
-	if l.o.DB.IsPostgres() {
-		return nil
-	}
 	power := false
 	for _, n := range batch {
 		power = power || n.power
@@ -340,15 +347,12 @@ func (l *Log) synchronous(ctx context.Context, conn *sql.Conn, batch []*entry) e
 	return err
 }
 
-func (l *Log) insertAll(ctx context.Context, tx *sql.Tx, at head, batch []*entry) (head, error) {
-	one, many := tx.StmtContext(ctx, l.insert), (*sql.Stmt)(nil)
-	if len(batch) >= wide {
-		many = tx.StmtContext(ctx, l.many)
-	}
+// insertAll chains the rows of a batch behind at and inserts them, several at once where there are enough.
+func (l *Log) insertAll(at head, batch []*entry, insert func(many bool, args []any) error) (head, error) {
 	for len(batch) > 0 {
-		stmt, n := one, 1
+		n := 1
 		if len(batch) >= wide {
-			stmt, n = many, wide
+			n = wide
 		}
 		l.args = l.args[:0]
 		for _, en := range batch[:n] {
@@ -358,7 +362,7 @@ func (l *Log) insertAll(ctx context.Context, tx *sql.Tx, at head, batch []*entry
 			at = head{e.Seq, e.Hash}
 			l.args = e.values(l.args)
 		}
-		if _, err := stmt.ExecContext(ctx, l.args...); err != nil {
+		if err := insert(n == wide, l.args); err != nil {
 			return at, err
 		}
 		batch = batch[n:]
@@ -368,5 +372,8 @@ func (l *Log) insertAll(ctx context.Context, tx *sql.Tx, at head, batch []*entry
 }
 
 func (l *Log) close() error {
+	if !l.o.DB.IsPostgres() {
+		return l.sqlite.close(l.o.DB.Write)
+	}
 	return errors.Join(l.insert.Close(), l.many.Close(), l.setHead.Close())
 }
