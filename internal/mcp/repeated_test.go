@@ -40,16 +40,19 @@ func TestRepeated(t *testing.T) {
 	}
 }
 
-// Where Canonical refuses a value for a repeated name, Repeated finds one, and the other way round.
+// Where Canonical refuses a value for a repeated name, Repeated finds one, and the other way round; Canonical
+// refuses some numbers as well.
 func FuzzRepeated(f *testing.F) {
 	f.Add([]byte(`{"a":{"b":1,"b":2}}`))
 	f.Add([]byte(`[{"a":1},{"\u0061":1,"a":2}]`))
+	f.Add([]byte(`1E10000000000`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if Check(b, Limits{}) != nil {
 			return
 		}
 		_, err := Canonical(b)
-		if _, found := Repeated(b); found != (err != nil) {
+		_, found := Repeated(b)
+		if found && err == nil || !found && err != nil && strings.Contains(err.Error(), "twice") {
 			t.Errorf("Repeated(%q) = %v, Canonical: %v", b, found, err)
 		}
 	})
