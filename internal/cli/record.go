@@ -81,6 +81,23 @@ func (c *auditListCmd) Run(e *env) error {
 	return e.showEvents(out)
 }
 
+// actor says who did what. What a person does to an agent (a stop) names both; the person is who did it.
+func actor(v audit.Event) (who, what string) {
+	who, what = v.AgentID, v.Method
+	if who == "" || v.PersonID != "" && v.Kind != audit.Call && v.Kind != audit.Intent {
+		who = v.PersonID
+	}
+	switch {
+	case v.Tool != "":
+		what += " " + v.Server + "/" + v.Tool
+	case v.Server != "":
+		what += " " + v.Server
+	case v.AgentID != "" && who != v.AgentID:
+		what += " " + short(v.AgentID)
+	}
+	return who, what
+}
+
 func (e *env) showEvents(l events) error {
 	if e.json {
 		if l.Events == nil {
@@ -90,17 +107,7 @@ func (e *env) showEvents(l events) error {
 	}
 	rows := [][]string{{"SEQ", "TIME", "KIND", "WHO", "WHAT", "DECISION", "STAGE", "STATUS", "REASON", "TRACE"}}
 	for _, v := range l.Events {
-		who := v.AgentID
-		if who == "" {
-			who = v.PersonID
-		}
-		what := v.Method
-		switch {
-		case v.Tool != "":
-			what += " " + v.Server + "/" + v.Tool
-		case v.Server != "":
-			what += " " + v.Server
-		}
+		who, what := actor(v)
 		rows = append(rows, []string{fmt.Sprint(v.Seq), moment(v.At), string(v.Kind), short(who), what, v.Decision, v.Stage, string(v.Status), oneLine(v.Reason, 40), v.TraceID})
 	}
 	e.table(rows)

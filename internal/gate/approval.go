@@ -228,7 +228,7 @@ func (a *attempt) held(ctx context.Context, ap *Approval) error {
 		f.With("rule", a.verdict.RuleID)
 	}
 	if a.g.PublicURL != "" {
-		f.With("approval_url", a.g.PublicURL+"/approvals/"+ap.ID)
+		f.With("approval_url", a.g.PublicURL+"/api/v1/mcp/approvals/"+ap.ID)
 	}
 	if why := a.misfit(ctx, ap); why != "" {
 		f.Message += "; the approval given in _meta does not fit: " + why

@@ -47,7 +47,7 @@ func TestHeldApprovedRunsOnce(t *testing.T) {
 	id, _ := f.Data["approval_id"].(string)
 	until := w.now().Add(30 * time.Minute).UTC().Format(time.RFC3339)
 	if f.Codes().RPC != -32004 || f.Data["expires_at"] != until || f.Data["rule"] != row.RuleID || row.RuleID == "" ||
-		f.Data["approval_url"] != "https://door.example/approvals/"+id {
+		f.Data["approval_url"] != "https://door.example/api/v1/mcp/approvals/"+id {
 		t.Errorf("data %v", f.Data)
 	}
 	want := "this call needs the approval of a person; approval " + id + " waits until " + until + "; repeat the same call after it is approved"
