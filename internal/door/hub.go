@@ -107,10 +107,17 @@ func (d *Door) Changed(serverID, method string, params json.RawMessage) {
 	d.hub.mu.Lock()
 	defer d.hub.mu.Unlock()
 	for l := range d.hub.listeners {
-		if l.uris[uri] == serverID || l.sess != nil && l.sess.Subscribed(uri, serverID) {
+		if (l.uris[uri] == serverID || l.sess != nil && l.sess.Subscribed(uri, serverID)) && d.hears(l, serverID) {
 			l.send(method, params)
 		}
 	}
+}
+
+// hears reports whether the client of a standing stream may hear a server now: a stop, a pause or a rule
+// made after the stream was opened holds for it as for a call.
+func (d *Door) hears(l *listener, serverID string) bool {
+	caller, err := l.who()
+	return err == nil && d.d.Gate.Reaches(caller, serverID)
 }
 
 // runHub flushes bursts of changes until ctx ends.
@@ -183,7 +190,7 @@ func (d *Door) news(l *listener, seen *digests, caller *auth.Caller, pending map
 		if l.serverID != "" && only == nil {
 			return k
 		}
-		servers := usable(seen.snap, caller, only)
+		servers := d.usable(seen.snap, caller, only)
 		if now := seen.servers(servers); now != l.servers {
 			l.servers = now
 			k |= rest
@@ -290,7 +297,7 @@ func (d *Door) follow(s *bridge.Session, serverID string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	l := h.bySession[s]
-	if l == nil || l.ctx.Err() != nil {
+	if l == nil || l.ctx.Err() != nil || !d.hears(l, serverID) {
 		return
 	}
 	c := &upstream.Client{Era: mcp.Legacy, Version: s.Version, Session: s.ID, Capabilities: s.Capabilities,
@@ -299,12 +306,15 @@ func (d *Door) follow(s *bridge.Session, serverID string) {
 				d.hub.dirty(serverID, k)
 				return
 			}
-			if method == "notifications/message" && belowLevel(params, s.Level()) {
+			if method == "notifications/message" && belowLevel(params, s.Level()) || !d.hears(l, serverID) {
 				return
 			}
 			l.send(method, d.redact(params))
 		},
 		Ask: func(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, json.RawMessage, error) {
+			if !d.hears(l, serverID) {
+				return nil, bridge.Declined(method), nil
+			}
 			return s.Ask(ctx, method, d.redact(params), l.st.Send)
 		},
 	}

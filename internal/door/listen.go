@@ -170,7 +170,7 @@ func (x *exchange) targets(ctx context.Context, f *filter) map[*catalog.ServerVi
 		if s == nil {
 			s = x.resourceServer(ctx, u)
 		}
-		if s == nil || !mayUse(x.caller, s) {
+		if s == nil || !x.d.d.Gate.Reaches(x.caller, s.ID) {
 			continue
 		}
 		kept = append(kept, u)
@@ -184,7 +184,7 @@ func (x *exchange) targets(ctx context.Context, f *filter) map[*catalog.ServerVi
 func (x *exchange) watchResources(l *listener, s *catalog.ServerView, uris []string) {
 	c := &upstream.Client{Era: mcp.Modern, Version: x.version, Capabilities: x.caps,
 		Notify: func(method string, params json.RawMessage) {
-			if method == resourceUpdated {
+			if method == resourceUpdated && x.d.hears(l, s.ID) {
 				l.send(method, x.d.redact(params))
 			}
 		},

@@ -101,28 +101,19 @@ func knows(c *auth.Caller, s *catalog.ServerView) bool {
 	return false
 }
 
-// mayUse reports whether the caller can use a server at all right now. The gate decides on each
-// request; this is for what has no single request: capabilities, merged lists, standing streams.
-func mayUse(c *auth.Caller, s *catalog.ServerView) bool {
-	if c.AgentID != "" && (c.Agent == nil || c.Agent.State != "ACTIVE" || c.Agent.StoppedAt != 0) {
-		return false
-	}
-	return s.State == "ACTIVE" && s.WorkspaceID == c.WorkspaceID && knows(c, s)
-}
-
 // servers lists the servers the caller can use in this scope, in order of name.
-func (p *peer) servers() []*catalog.ServerView { return usable(p.snap, p.caller, p.sc.server) }
+func (p *peer) servers() []*catalog.ServerView { return p.d.usable(p.snap, p.caller, p.sc.server) }
 
-func usable(snap *catalog.Snapshot, c *auth.Caller, only *catalog.ServerView) []*catalog.ServerView {
+func (d *Door) usable(snap *catalog.Snapshot, c *auth.Caller, only *catalog.ServerView) []*catalog.ServerView {
 	if only != nil {
-		if mayUse(c, only) {
+		if d.d.Gate.Reaches(c, only.ID) {
 			return []*catalog.ServerView{only}
 		}
 		return nil
 	}
 	var out []*catalog.ServerView
 	for _, s := range snap.Servers {
-		if mayUse(c, s) {
+		if d.d.Gate.Reaches(c, s.ID) {
 			out = append(out, s)
 		}
 	}

@@ -75,7 +75,7 @@ func has(caps json.RawMessage, name string) bool { return mcp.Get(caps, name) !=
 
 // status is what is known of the connection to a server the caller can use.
 func (p *peer) status(s *catalog.ServerView) (upstream.Status, bool) {
-	if !mayUse(p.caller, s) {
+	if !p.d.d.Gate.Reaches(p.caller, s.ID) {
 		return upstream.Status{}, false
 	}
 	return p.d.d.Upstream.Status(s.ID)

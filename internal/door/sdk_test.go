@@ -3,6 +3,7 @@ package door_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -13,6 +14,8 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"doorward.dev/doorward/internal/catalog"
+	"doorward.dev/doorward/internal/gate"
 	"doorward.dev/doorward/internal/mcp"
 	"doorward.dev/doorward/internal/upstream"
 )
@@ -339,6 +342,54 @@ func TestRevokedKeyHearsNothing(t *testing.T) {
 	w.rule(s.ID, "read", "DENY")
 	if m, open := <-events; open {
 		t.Errorf("told %s", m)
+	}
+}
+
+// TestStandingStreamObeys: a stop and a rule against an agent hold for what servers tell it by themselves, too.
+func TestStandingStreamObeys(t *testing.T) {
+	w := newWorld(t)
+	s := w.add("ref", upstream.Config{Transport: "http", URL: newReference(t, true).url})
+	agent := must(w.auth.AnonymousAgent("default"))(t)
+	c := w.wire("/mcp").open(mcp.V20251125, `{}`)
+	if a := c.post(`{"jsonrpc":"2.0","id":1,"method":"resources/subscribe","params":{"uri":"test://one"}}`); !strings.Contains(a.body, `"result"`) {
+		t.Fatalf("subscribe: %d %s", a.status, a.body)
+	}
+	events, _ := c.stream(t.Context(), "GET", "")
+	tell := func(n int) {
+		w.door.Changed(s.ID, "notifications/resources/updated", json.RawMessage(fmt.Sprintf(`{"uri":"test://one","n":%d}`, n)))
+	}
+	heard := func() string {
+		for {
+			if m := next(t, events); strings.Contains(m, "resources/updated") {
+				return m
+			}
+		}
+	}
+	reload := func() { ok(t, errors.Join(w.auth.Reload(w.ctx), w.catalog.Reload(w.ctx))) }
+	w.eventually("the stream is registered", func() bool { tell(1); return len(events) > 0 })
+	must(w.gate.EmergencyStop(w.ctx, w.owner, gate.StopRequest{Scope: "agent", TargetID: agent.AgentID, Reason: "t"}))(t)
+	reload()
+	tell(2)
+	must(w.auth.ReleaseAgent(w.ctx, agent.WorkspaceID, agent.AgentID))(t)
+	must(w.auth.SetAgentState(w.ctx, agent.WorkspaceID, agent.AgentID, "ACTIVE"))
+	reload()
+	tell(3)
+	for m := heard(); !strings.Contains(m, `"n":3`); m = heard() {
+		if strings.Contains(m, `"n":2`) {
+			t.Fatalf("a stopped agent was told %s", m)
+		}
+	}
+	p := must(w.catalog.CreatePolicy(w.ctx, agent.WorkspaceID, catalog.Policy{AgentID: agent.AgentID, Action: "DENY"}, "owner"))(t)
+	reload()
+	tell(4)
+	if a := c.post(`{"jsonrpc":"2.0","id":2,"method":"prompts/list"}`); strings.Contains(a.body, "greet") {
+		t.Errorf("an agent that is denied everything sees prompts: %s", a.body)
+	}
+	ok(t, w.catalog.DeletePolicy(w.ctx, agent.WorkspaceID, p.ID))
+	reload()
+	tell(5)
+	if m := heard(); !strings.Contains(m, `"n":5`) {
+		t.Errorf("an agent that is denied everything was told %s", m)
 	}
 }
 

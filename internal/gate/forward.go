@@ -40,14 +40,7 @@ func (a *attempt) passOther() error {
 		a.server = sv
 		a.event.ServerID, a.event.Server = sv.ID, sv.Name
 	}
-	f := callerFacts(a.caller)
-	f.Admission, f.ServerRules = policy.Admitted, everyoneMay
-	if sv != nil {
-		f.Granted = grantsServer(a.caller, sv)
-		f.ServerState, f.ServerReason = sv.State, sv.StateReason
-		f.AgentRules = a.snap.AgentRules[a.caller.AgentID][""]
-	}
-	v := policy.Decide(&f)
+	v := serverVerdict(a.snap, a.caller, sv)
 	a.verdict = v
 	switch {
 	case v.Hidden: // one answer for a server that does not exist and one that the caller must not know
@@ -61,6 +54,26 @@ func (a *attempt) passOther() error {
 	}
 	a.decided(policy.Allow, policy.StageServer, "", "") // the last stage there is for it
 	return nil
+}
+
+// serverVerdict is the decision about a request to a server that is no tool call; sv is nil when there is no such server.
+func serverVerdict(snap *catalog.Snapshot, c *auth.Caller, sv *catalog.ServerView) policy.Verdict {
+	f := callerFacts(c)
+	f.Admission, f.ServerRules = policy.Admitted, everyoneMay
+	if sv != nil {
+		f.Granted = grantsServer(c, sv)
+		f.ServerState, f.ServerReason = sv.State, sv.StateReason
+		f.AgentRules = snap.AgentRules[c.AgentID][""]
+	}
+	return policy.Decide(&f)
+}
+
+// Reaches reports whether Forward would let the caller reach a server (id or name) now. It is for what is no single
+// request: capabilities, merged lists, and what a server says by itself on a standing stream.
+func (g *Gate) Reaches(caller *auth.Caller, server string) bool {
+	caller, snap := g.current(caller), g.Catalog.Snapshot()
+	sv := snap.ServerByName(caller.WorkspaceID, server)
+	return sv != nil && serverVerdict(snap, caller, sv).Action != policy.Deny
 }
 
 // grantsServer: any tool of the server is granted, or all of them would be.
