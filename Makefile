@@ -27,10 +27,11 @@ test: unit outside ## the check of a change
 unit: ## format, vet and the tests of the packages
 	@test -z "$$(gofmt -l cmd internal test)" || { echo 'gofmt is needed (make fmt):'; gofmt -l cmd internal test; exit 1; }
 	go vet ./...
+	bash test/postgres.sh
 	go test -race -timeout 8m ./cmd/... ./internal/...
 
 outside: setup ## the built binary from outside: cases, real peers, conformance
-	go test -count=1 -timeout 15m -p 1 ./test/cases ./test/peers ./test/conformance ./test/bench/run
+	go test -count=1 -timeout 15m -p 1 ./test/cases ./test/replicas ./test/peers ./test/conformance ./test/bench/run
 
 check: test lint vuln fuzz chaos ## everything
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what the tests from outside need: the pinned npm packages of test/peers. Says exactly what is missing when it
+# Installs what the tests from outside need: the pinned npm packages of test/peers, a PostgreSQL where none answers. Says exactly what is missing when it
 # cannot. Fast when all is there.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -24,6 +24,8 @@ if [ ${#missing[@]} -gt 0 ]; then
   echo "install them (Debian: apt-get install ${missing[*]%% *}) and run again" >&2
   exit 1
 fi
+
+bash test/postgres.sh
 
 cd test/peers
 # npm ci takes half a minute, so it runs only when the lock file is not the one that is installed.

@@ -111,7 +111,8 @@ func New(ctx context.Context, cfg *config.Config, log Logger, first func(Keys)) 
 	}); err != nil {
 		return a, err
 	}
-	if err = a.servers.seed(ctx); err != nil {
+	// Replicas that start together must not register the same servers at the same time.
+	if err = a.db.Alone(ctx, func() error { return a.servers.seed(ctx) }); err != nil {
 		return a, err
 	}
 	return a, nil
@@ -128,7 +129,28 @@ func (a *App) openStore(ctx context.Context) (*secret.Box, error) {
 		return nil, err
 	}
 	a.closers = append(a.closers, a.db.Close)
-	return secret.OpenBox(filepath.Join(dir, "secret.key"))
+	box, err := secret.OpenBox(filepath.Join(dir, "secret.key"))
+	if err != nil {
+		return nil, err
+	}
+	return box, a.sameKey(ctx, box)
+}
+
+// sameKey refuses to be a replica with a sealing key of its own: it could not open the secrets of servers, and sessions
+// would end at each change of the replica. SQLite has its key beside it.
+func (a *App) sameKey(ctx context.Context, box *secret.Box) error {
+	if !a.db.IsPostgres() {
+		return nil
+	}
+	id, err := a.db.Setting(ctx, "sealing_key", func() (string, error) { return box.ID(), nil })
+	if err != nil {
+		return err
+	}
+	if id != box.ID() {
+		return fault.New(fault.Config, "the database is used with the sealing key %s, but %s is the key %s: copy the file from a replica or a backup (docs/operations.md)",
+			id, filepath.Join(a.cfg.Data, "secret.key"), box.ID())
+	}
+	return nil
 }
 
 // openCallers loads who may call, and on the first start creates the workspace, its owner and one agent.

@@ -21,6 +21,7 @@ import (
 	"doorward.dev/doorward/internal/db"
 	"doorward.dev/doorward/internal/fault"
 	"doorward.dev/doorward/internal/secret"
+	"doorward.dev/doorward/internal/testkit"
 )
 
 func TestMain(m *testing.M) {
@@ -106,31 +107,7 @@ func (r *record) exec(query string, args ...any) {
 
 func eachDatabase(t *testing.T, test func(t *testing.T, url string)) {
 	t.Run("sqlite", func(t *testing.T) { test(t, "") })
-	t.Run("postgres", func(t *testing.T) { test(t, postgresURL(t)) })
-}
-
-func postgresURL(t *testing.T) string {
-	t.Helper()
-	base := os.Getenv("DOORWARD_TEST_POSTGRES")
-	if base == "" {
-		base = "postgres://postgres@127.0.0.1:5432/postgres?sslmode=disable&connect_timeout=2"
-	}
-	admin, err := sql.Open("pgx", base)
-	if err != nil {
-		t.Fatal(err)
-	}
-	schema := "t_" + strings.ReplaceAll(db.NewID(), "-", "")
-	if _, err := admin.ExecContext(t.Context(), `CREATE SCHEMA `+schema); err != nil {
-		admin.Close()
-		t.Skipf("no PostgreSQL to test with (set DOORWARD_TEST_POSTGRES): %v", err)
-	}
-	t.Cleanup(func() {
-		if _, err := admin.Exec(`DROP SCHEMA ` + schema + ` CASCADE`); err != nil {
-			t.Error(err)
-		}
-		admin.Close()
-	})
-	return base + "&search_path=" + schema
+	t.Run("postgres", func(t *testing.T) { test(t, testkit.PostgresURL(t)) })
 }
 
 // Every field that goes in comes out, and the writer fills the rest.
@@ -270,7 +247,7 @@ func TestManyWritersShareTransactions(t *testing.T) {
 
 // Two replicas on one PostgreSQL write one chain.
 func TestReplicasShareOneChain(t *testing.T) {
-	url := postgresURL(t)
+	url := testkit.PostgresURL(t)
 	a, b := newRecord(t, url, audit.Options{}), newRecord(t, url, audit.Options{})
 	var all sync.WaitGroup
 	for _, r := range []*record{a, b} {

@@ -12,6 +12,7 @@ import (
 	"doorward.dev/doorward/internal/auth"
 	"doorward.dev/doorward/internal/db"
 	"doorward.dev/doorward/internal/fault"
+	"doorward.dev/doorward/internal/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -32,7 +33,7 @@ func newWorld(t *testing.T) *world {
 	var err error
 	url := "" // SQLite
 	if strings.HasPrefix(t.Name(), "TestOnPostgres/") {
-		url = postgresURL(t)
+		url = testkit.PostgresURL(t)
 	}
 	if w.db, err = db.Open(t.Context(), url, t.TempDir()); err != nil {
 		t.Fatal(err)

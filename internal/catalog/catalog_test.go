@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -22,6 +21,7 @@ import (
 	"doorward.dev/doorward/internal/mcp"
 	"doorward.dev/doorward/internal/policy"
 	"doorward.dev/doorward/internal/secret"
+	"doorward.dev/doorward/internal/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -77,31 +77,7 @@ func newFixture(t testing.TB) *fixture { return open(t, "") }
 // each runs a test on SQLite and, where a server answers, on PostgreSQL.
 func each(t *testing.T, test func(t *testing.T, f *fixture)) {
 	t.Run("sqlite", func(t *testing.T) { test(t, newFixture(t)) })
-	t.Run("postgres", func(t *testing.T) { test(t, open(t, postgresURL(t))) })
-}
-
-func postgresURL(t *testing.T) string {
-	base := os.Getenv("DOORWARD_TEST_POSTGRES")
-	if base == "" {
-		base = "postgres://postgres@127.0.0.1:5432/postgres?sslmode=disable&connect_timeout=2"
-	}
-	pool, err := sql.Open("pgx", base)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := pool.Ping(); err != nil {
-		pool.Close()
-		t.Skipf("no PostgreSQL to test with (set DOORWARD_TEST_POSTGRES): %v", err)
-	}
-	schema := fmt.Sprintf("catalog_%d", time.Now().UnixNano())
-	if _, err := pool.Exec(`CREATE SCHEMA ` + schema); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		pool.Exec(`DROP SCHEMA ` + schema + ` CASCADE`) //nolint:errcheck // a left-over schema harms nobody
-		pool.Close()
-	})
-	return base + "&search_path=" + schema
+	t.Run("postgres", func(t *testing.T) { test(t, open(t, testkit.PostgresURL(t))) })
 }
 
 // restart opens the catalogue anew on the same database.

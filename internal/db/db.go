@@ -118,6 +118,31 @@ func (d *DB) Tx(ctx context.Context, fn func(tx *sql.Tx) error) error {
 	return nil
 }
 
+// startLock is the key of the advisory lock of Alone, any number that nobody else takes.
+const startLock = 0x646f6f7277617264
+
+// Alone runs fn while no other replica is in Alone: what starts of several replicas must do one after the other. On
+// SQLite there is no other, since the data folder is locked.
+func (d *DB) Alone(ctx context.Context, fn func() error) error {
+	if !d.postgres {
+		return fn()
+	}
+	conn, err := d.Write.Conn(ctx)
+	if err != nil {
+		return unavailable(err)
+	}
+	defer conn.Close()
+	if _, err := conn.ExecContext(ctx, `SELECT pg_advisory_lock($1)`, int64(startLock)); err != nil {
+		return unavailable(err)
+	}
+	err = fn()
+	// Without ctx: a connection that goes back to the pool must not hold the lock.
+	if _, uerr := conn.ExecContext(context.WithoutCancel(ctx), `SELECT pg_advisory_unlock($1)`, int64(startLock)); err == nil && uerr != nil {
+		err = unavailable(uerr)
+	}
+	return err
+}
+
 func unavailable(err error) error {
 	return fault.Wrap(fault.Unavailable, err, "the database does not answer; try again")
 }

@@ -15,6 +15,7 @@ import (
 
 	"doorward.dev/doorward/internal/db"
 	"doorward.dev/doorward/internal/fault"
+	"doorward.dev/doorward/internal/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -37,34 +38,9 @@ func eachDatabase(t *testing.T, test func(t *testing.T, d *db.DB, url, dir strin
 		test(t, open(t, "", dir), "", dir)
 	})
 	t.Run("postgres", func(t *testing.T) {
-		url := postgresURL(t)
+		url := testkit.PostgresURL(t)
 		test(t, open(t, url, ""), url, "")
 	})
-}
-
-// postgresURL gives the URL of an empty schema of its own, dropped at the end.
-func postgresURL(t *testing.T) string {
-	t.Helper()
-	base := os.Getenv("DOORWARD_TEST_POSTGRES")
-	if base == "" {
-		base = "postgres://postgres@127.0.0.1:5432/postgres?sslmode=disable&connect_timeout=2"
-	}
-	admin, err := sql.Open("pgx", base)
-	if err != nil {
-		t.Fatal(err)
-	}
-	schema := "t_" + strings.ReplaceAll(db.NewID(), "-", "")
-	if _, err := admin.ExecContext(t.Context(), `CREATE SCHEMA `+schema); err != nil {
-		admin.Close()
-		t.Skipf("no PostgreSQL to test with (set DOORWARD_TEST_POSTGRES): %v", err)
-	}
-	t.Cleanup(func() {
-		if _, err := admin.Exec(`DROP SCHEMA ` + schema + ` CASCADE`); err != nil {
-			t.Error(err)
-		}
-		admin.Close()
-	})
-	return base + "&search_path=" + schema
 }
 
 func TestFilesArePrivateWhateverTheUmask(t *testing.T) {

@@ -57,6 +57,9 @@ func OpenBox(path string) (*Box, error) {
 	return newBox(key)
 }
 
+// ID names the key without showing it.
+func (b *Box) ID() string { return b.id }
+
 func newBox(key []byte) (*Box, error) {
 	b := &Box{key: key}
 	b.id = hex.EncodeToString(b.Key("key id")[:4])
