@@ -30,7 +30,7 @@ var edges = map[string]string{
 	"internal/op":               "fault",
 	"internal/policy":           "fault",
 	"internal/catalog":          "policy mcp secret db fault",
-	"internal/auth":             "db secret fault",
+	"internal/auth":             "policy db secret fault",
 	"internal/audit":            "db secret fault",
 	"internal/gate":             "policy catalog auth audit upstream mcp secret db fault",
 	"internal/secret":           "fault",

@@ -16,6 +16,7 @@ type Agent struct {
 	State                              string // ACTIVE, PAUSED, …
 	Allowlist                          []Pattern
 	Capability                         map[string]string // action class, "server/tool" or "*" -> rule word
+	ScriptAllowlist                    []string          // slugs that script.run may run; nil: every script (SC-62)
 	StoppedAt                          int64
 	StopReason                         string
 	CreatedAt                          int64
@@ -132,4 +133,36 @@ func allowlistText(list []Pattern) (string, error) {
 	}
 	out, err := json.Marshal(texts)
 	return string(out), err
+}
+
+// maxScripts bounds the scripts of an allowlist.
+const maxScripts = 1000
+
+// scriptText checks an allowlist of scripts and gives it as stored. An empty list that is not nil allows no script.
+func scriptText(slugs []string) (string, error) {
+	if slugs == nil {
+		return "", nil
+	}
+	if len(slugs) > maxScripts {
+		return "", fault.New(fault.InvalidParams, "script_allowlist has more than %d entries", maxScripts)
+	}
+	for _, slug := range slugs {
+		if !serverName.MatchString(slug) || len(slug) > maxPattern {
+			return "", fault.New(fault.InvalidParams, "script_allowlist: %.64q can be the slug of no script", slug)
+		}
+	}
+	out, err := json.Marshal(slugs)
+	return string(out), err
+}
+
+// storedScripts reads a stored allowlist of scripts; one that cannot be read allows none.
+func storedScripts(text string) []string {
+	if text == "" {
+		return nil
+	}
+	slugs := []string{}
+	if err := json.Unmarshal([]byte(text), &slugs); err != nil {
+		return []string{}
+	}
+	return slugs
 }

@@ -41,40 +41,47 @@ func (a *Auth) CreateAgent(ctx context.Context, ws string, in Agent) (*Agent, er
 }
 
 func insertAgent(ctx context.Context, tx *sql.Tx, in Agent) error {
-	allowlist, capability, err := profile(in)
+	p, err := profile(in)
 	if err != nil {
 		return err
 	}
-	_, err = tx.ExecContext(ctx, `INSERT INTO agent (id, workspace_id, name, description, state, allowlist, capability, created_at)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`, in.ID, in.WorkspaceID, in.Name, in.Description, in.State, allowlist, capability, in.CreatedAt)
+	_, err = tx.ExecContext(ctx, `INSERT INTO agent (id, workspace_id, name, description, state, allowlist, capability, script_allowlist, created_at)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`, in.ID, in.WorkspaceID, in.Name, in.Description, in.State, p.allowlist, p.capability, p.scripts, in.CreatedAt)
 	return written(err, "an agent of this name exists already")
 }
 
-// profile checks what an admin may set and gives the two parts that are stored as JSON.
-func profile(in Agent) (allowlist, capability string, err error) {
+// stored are the parts of a profile that are stored as JSON.
+type stored struct{ allowlist, capability, scripts string }
+
+// profile checks what an admin may set.
+func profile(in Agent) (p stored, err error) {
 	if err := checkName("agent", in.Name); err != nil {
-		return "", "", err
+		return p, err
 	}
 	if len(in.Description) > maxDescription {
-		return "", "", fault.New(fault.InvalidParams, "the description is longer than %d bytes", maxDescription)
+		return p, fault.New(fault.InvalidParams, "the description is longer than %d bytes", maxDescription)
 	}
-	if allowlist, err = allowlistText(in.Allowlist); err != nil {
-		return "", "", err
+	if p.allowlist, err = allowlistText(in.Allowlist); err != nil {
+		return p, err
+	}
+	if p.scripts, err = scriptText(in.ScriptAllowlist); err != nil {
+		return p, err
 	}
 	if err := checkCapability(in.Capability); err != nil {
-		return "", "", err
+		return p, err
 	}
 	if in.Capability == nil {
 		in.Capability = map[string]string{}
 	}
 	text, err := json.Marshal(in.Capability)
-	return allowlist, string(text), err
+	p.capability = string(text)
+	return p, err
 }
 
-// UpdateAgent replaces name, description, allowlist and capability model of
+// UpdateAgent replaces name, description, both allowlists and capability model of
 // the agent in.ID; state and stop stay as they are.
 func (a *Auth) UpdateAgent(ctx context.Context, ws string, in Agent) (*Agent, error) {
-	allowlist, capability, err := profile(in)
+	p, err := profile(in)
 	if err != nil {
 		return nil, err
 	}
@@ -82,8 +89,8 @@ func (a *Auth) UpdateAgent(ctx context.Context, ws string, in Agent) (*Agent, er
 		if _, err := agentTx(ctx, tx, ws, in.ID); err != nil {
 			return err
 		}
-		_, err := tx.ExecContext(ctx, `UPDATE agent SET name = $1, description = $2, allowlist = $3, capability = $4 WHERE id = $5`,
-			in.Name, in.Description, allowlist, capability, in.ID)
+		_, err := tx.ExecContext(ctx, `UPDATE agent SET name = $1, description = $2, allowlist = $3, capability = $4, script_allowlist = $5 WHERE id = $6`,
+			in.Name, in.Description, p.allowlist, p.capability, p.scripts, in.ID)
 		return written(err, "an agent of this name exists already")
 	})
 	return a.changed(in.ID, err)

@@ -34,24 +34,6 @@ type Caller struct {
 	ActorRole     Role
 }
 
-// Granted reports whether the caller may know the tool. A person of the
-// workspace may know all its tools; an agent what its allowlist grants.
-func (c *Caller) Granted(server, tool string) bool {
-	if c.AgentID == "" {
-		// Of a task without an agent the gate asks besides that the tool only reads (ReadOnly).
-		return c.PersonID != "" && c.Role >= Viewer || c.TaskID != "" && c.ActorRole >= Viewer
-	}
-	if c.Agent == nil {
-		return false
-	}
-	for i := range c.Agent.Allowlist {
-		if c.Agent.Allowlist[i].Match(server, tool) {
-			return true
-		}
-	}
-	return false
-}
-
 // Behalf is the person who calls, or on whose behalf a task does; empty for an agent with a key of its own.
 func (c *Caller) Behalf() string {
 	if c.TaskID != "" {

@@ -12,6 +12,7 @@ import (
 	"doorward.dev/doorward/internal/auth"
 	"doorward.dev/doorward/internal/db"
 	"doorward.dev/doorward/internal/fault"
+	"doorward.dev/doorward/internal/policy"
 	"doorward.dev/doorward/internal/testkit"
 )
 
@@ -97,10 +98,10 @@ func TestBootstrap(t *testing.T) {
 		t.Errorf("keys %q, %q", w.admin, w.agent)
 	}
 	owner, agent := w.caller(w.admin), w.caller(w.agent)
-	if owner.Role != auth.Owner || owner.PersonID == "" || owner.AgentID != "" || !owner.Granted("any", "tool") {
+	if owner.Role != auth.Owner || owner.PersonID == "" || owner.AgentID != "" || !owner.Granted("any", "tool", policy.TierOps) {
 		t.Errorf("owner is %+v", owner)
 	}
-	if agent.Agent == nil || agent.Agent.Name != "default" || agent.Agent.State != auth.StateActive || agent.PersonID != "" || !agent.Granted("any", "tool") {
+	if agent.Agent == nil || agent.Agent.Name != "default" || agent.Agent.State != auth.StateActive || agent.PersonID != "" || !agent.Granted("any", "tool", policy.TierOps) {
 		t.Errorf("agent is %+v", agent)
 	}
 	if created, admin, key, err := w.Bootstrap(t.Context(), "", ""); created || admin != "" || key != "" || err != nil {
@@ -228,7 +229,7 @@ func TestDanglingReferencesDeny(t *testing.T) {
 	gone := w.caller(w.agent).AgentID
 	w.exec(`DELETE FROM agent WHERE id = $1`, gone)
 	c := w.caller(w.agent)
-	if c.AgentID != gone || c.Agent != nil || c.Granted("any", "tool") || c.Role != auth.NoRole {
+	if c.AgentID != gone || c.Agent != nil || c.Granted("any", "tool", policy.TierOps) || c.Role != auth.NoRole {
 		t.Errorf("the key of a deleted agent gives %+v", c)
 	}
 	w.exec(`DELETE FROM person`)
@@ -255,7 +256,7 @@ func TestBrokenRowsGrantNothing(t *testing.T) {
 	for _, list := range []string{``, `[]`, `null`, `{}`, `["*"`, `"*"`, `[1]`, `["a*", "", " *", "*/x", "no good/x", "s/"]`} {
 		w := newWorld(t)
 		w.exec(`UPDATE agent SET allowlist = $1`, list)
-		if c := w.caller(w.agent); c.Granted("s", "x") {
+		if c := w.caller(w.agent); c.Granted("s", "x", policy.TierOps) {
 			t.Errorf("stored allowlist %q grants", list)
 		}
 	}
@@ -263,7 +264,7 @@ func TestBrokenRowsGrantNothing(t *testing.T) {
 		w := newWorld(t)
 		w.exec(`UPDATE agent SET capability = $1`, model)
 		c := w.caller(w.agent)
-		if word := c.Agent.Capability["read"]; c.Granted("s", "x") || word == "" || word == "ALLOW" {
+		if word := c.Agent.Capability["read"]; c.Granted("s", "x", policy.TierOps) || word == "" || word == "ALLOW" {
 			t.Errorf("stored capability %q gives %q", model, word)
 		}
 	}
@@ -273,7 +274,7 @@ func TestBrokenRowsGrantNothing(t *testing.T) {
 		t.Errorf("an unknown stored word became %q; it must stay and block", got)
 	}
 	w.exec(`UPDATE person SET role = 'emperor'`)
-	if c := w.caller(w.admin); c.Role != auth.NoRole || c.Granted("s", "x") {
+	if c := w.caller(w.admin); c.Role != auth.NoRole || c.Granted("s", "x", policy.TierOps) {
 		t.Errorf("an unknown role gives %v", c.Role)
 	}
 }
@@ -282,7 +283,7 @@ func TestKeyOfAnotherWorkspaceReachesNoAgent(t *testing.T) {
 	w := newWorld(t)
 	w.exec(`INSERT INTO workspace (id, slug, name, created_at) VALUES ('w2', 'two', 'Two', 1)`)
 	w.exec(`UPDATE api_key SET workspace_id = 'w2'`)
-	if c := w.caller(w.agent); c.Agent != nil || c.Granted("s", "x") {
+	if c := w.caller(w.agent); c.Agent != nil || c.Granted("s", "x", policy.TierOps) {
 		t.Errorf("got %+v", c)
 	}
 	_, err := w.Authenticate(w.admin)
@@ -388,7 +389,7 @@ func TestAuthenticateAllocatesNothing(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 	c := w.caller(w.agent)
-	if n := testing.AllocsPerRun(100, func() { c.Granted("server", "tool") }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { c.Granted("server", "tool", policy.TierOps) }); n != 0 {
 		t.Errorf("Granted: %v allocations", n)
 	}
 }

@@ -55,16 +55,16 @@ func unreadable(err error) error {
 	return fault.Wrap(fault.Unavailable, err, "agents and keys cannot be read; try again")
 }
 
-const agentColumns = `id, workspace_id, name, description, state, allowlist, capability, stopped_at, stop_reason, created_at`
+const agentColumns = `id, workspace_id, name, description, state, allowlist, capability, script_allowlist, stopped_at, stop_reason, created_at`
 
 func scanAgent(scan func(...any) error) (*Agent, error) {
 	var g Agent
-	var allowlist, capability string
-	if err := scan(&g.ID, &g.WorkspaceID, &g.Name, &g.Description, &g.State, &allowlist, &capability, &g.StoppedAt, &g.StopReason, &g.CreatedAt); err != nil {
+	var allowlist, capability, scripts string
+	if err := scan(&g.ID, &g.WorkspaceID, &g.Name, &g.Description, &g.State, &allowlist, &capability, &scripts, &g.StoppedAt, &g.StopReason, &g.CreatedAt); err != nil {
 		return nil, err
 	}
 	model, ok := storedCapability(capability)
-	g.Capability = model
+	g.Capability, g.ScriptAllowlist = model, storedScripts(scripts)
 	if ok { // of a model that nobody can read only one thing is sure: it was meant to tighten
 		g.Allowlist = storedAllowlist(allowlist)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"doorward.dev/doorward/internal/auth"
 	"doorward.dev/doorward/internal/fault"
+	"doorward.dev/doorward/internal/policy"
 )
 
 func (w *world) task(in auth.Task, ttl time.Duration) (string, auth.Task) {
@@ -36,7 +37,7 @@ func TestTaskToken(t *testing.T) {
 	if c.PersonID != "" || c.Role != auth.NoRole || c.ReadOnly() {
 		t.Errorf("a task has the rights of a person: %+v", c)
 	}
-	if !c.Granted("any", "tool") {
+	if !c.Granted("any", "tool", policy.TierOps) {
 		t.Error("the agent's allowlist does not count")
 	}
 	var stored int
@@ -58,7 +59,7 @@ func TestTaskToken(t *testing.T) {
 func TestTaskWithoutAgentOnlyReads(t *testing.T) {
 	w := newWorld(t)
 	token, _ := w.task(auth.Task{Title: "Look"}, time.Minute)
-	if c := w.caller(token); !c.ReadOnly() || c.AgentID != "" || c.PersonID != "" || c.Role != auth.NoRole || !c.Granted("any", "tool") {
+	if c := w.caller(token); !c.ReadOnly() || c.AgentID != "" || c.PersonID != "" || c.Role != auth.NoRole || !c.Granted("any", "tool", policy.TierRead) || c.Granted("any", "tool", policy.TierOps) {
 		t.Errorf("caller %+v", c)
 	}
 }
@@ -109,7 +110,7 @@ func TestTaskOfADeletedAgentDeniesAndNamesIt(t *testing.T) {
 	id := w.caller(w.agent).AgentID
 	token, _ := w.task(auth.Task{Title: "x", AgentID: id}, 0)
 	w.exec(`DELETE FROM agent`)
-	if c := w.caller(token); c.AgentID != id || c.Agent != nil || c.Granted("s", "t") || c.ReadOnly() {
+	if c := w.caller(token); c.AgentID != id || c.Agent != nil || c.Granted("s", "t", policy.TierOps) || c.ReadOnly() {
 		t.Errorf("got %+v", c)
 	}
 }

@@ -85,7 +85,7 @@ func (l *loader) servers(ctx context.Context) error {
 
 // tools reads all but the definitions, which are by far the most bytes.
 func (l *loader) tools(ctx context.Context) error {
-	rows, err := l.tx.QueryContext(ctx, `SELECT id, server_id, name, fingerprint, action, present, admitted_fingerprint, last_seen_at, position
+	rows, err := l.tx.QueryContext(ctx, `SELECT id, server_id, name, fingerprint, action, tier, confirm, present, admitted_fingerprint, last_seen_at, position
 		FROM tool`)
 	if err != nil {
 		return err
@@ -94,8 +94,8 @@ func (l *loader) tools(ctx context.Context) error {
 	l.stale = map[string]bool{}
 	for rows.Next() {
 		t := &Tool{}
-		var class string
-		if err := rows.Scan(&t.ID, &t.ServerID, &t.Name, &t.Fingerprint, &class, &t.Present, &t.AdmittedFingerprint, &t.seenAt, &t.position); err != nil {
+		var class, tier string
+		if err := rows.Scan(&t.ID, &t.ServerID, &t.Name, &t.Fingerprint, &class, &tier, &t.Confirm, &t.Present, &t.AdmittedFingerprint, &t.seenAt, &t.position); err != nil {
 			return err
 		}
 		server := l.s.Servers[t.ServerID]
@@ -103,6 +103,7 @@ func (l *loader) tools(ctx context.Context) error {
 			continue
 		}
 		t.ServerName, t.Class, t.Admission = server.Name, policy.Class(class), admission(t.Fingerprint, t.AdmittedFingerprint)
+		t.Tier, _ = tierOf(server.Transport, t.Name, tier, t.Class)
 		if old := l.old.byID[t.ID]; old != nil && old.seenAt == t.seenAt {
 			t.Definition = old.Definition
 			if old.Schema != nil && t.Admission == policy.Admitted {

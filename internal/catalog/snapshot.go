@@ -18,6 +18,8 @@ type Tool struct {
 	// Fingerprint of Definition; AdmittedFingerprint is empty when never admitted.
 	Fingerprint, AdmittedFingerprint string
 	Class                            policy.Class
+	Tier                             policy.Tier // TierUnknown: stored by a version that knows more; Decide denies it
+	Confirm                          bool        // calls need the two-step confirmation
 	Present                          bool
 	Admission                        policy.Admission
 	ServerRules                      []policy.Rule
@@ -116,6 +118,7 @@ func (s *Snapshot) Facts(t *Tool, agentID string, f *policy.Facts) {
 	if v := s.Servers[t.ServerID]; v != nil {
 		f.ServerState, f.ServerReason = v.State, v.StateReason
 	}
+	f.TierUnknown = t.Tier == policy.TierUnknown
 	f.Admission = t.Admission
 	if !t.Present {
 		f.Admission = policy.NotAdmitted

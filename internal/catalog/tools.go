@@ -23,6 +23,9 @@ type ToolInfo struct {
 	Action              string          `json:"action"`
 	Risk                string          `json:"risk"`
 	Category            string          `json:"category"`
+	Tier                string          `json:"tier"`
+	TierSource          string          `json:"tier_source"` // platform, assigned, class
+	Confirm             bool            `json:"confirm"`     // calls need the two-step confirmation
 	Present             bool            `json:"present"`
 	Admission           string          `json:"admission"`
 	Suggestion          *Suggestion     `json:"suggestion"` // only while the tool waits for a decision
@@ -66,7 +69,7 @@ func toolInfos(ctx context.Context, q querier, s Server, toolID string) ([]ToolI
 	if err != nil {
 		return nil, err
 	}
-	rows, err := q.QueryContext(ctx, `SELECT id, name, definition, fingerprint, action, risk, category, present,
+	rows, err := q.QueryContext(ctx, `SELECT id, name, definition, fingerprint, action, risk, category, tier, confirm, present,
 			admitted_fingerprint, admitted_definition, admitted_at, admitted_by
 		FROM tool WHERE server_id = $1 AND ($2 = '' OR id = $2)
 		ORDER BY CASE WHEN present THEN 0 ELSE 1 END, position, name`, s.ID, toolID)
@@ -78,9 +81,13 @@ func toolInfos(ctx context.Context, q querier, s Server, toolID string) ([]ToolI
 	for rows.Next() {
 		var t ToolInfo
 		var raw, admitted []byte
-		if err := rows.Scan(&t.ID, &t.Name, &raw, &t.Fingerprint, &t.Action, &t.Risk, &t.Category, &t.Present,
+		if err := rows.Scan(&t.ID, &t.Name, &raw, &t.Fingerprint, &t.Action, &t.Risk, &t.Category, &t.Tier, &t.Confirm, &t.Present,
 			&t.AdmittedFingerprint, &admitted, &t.AdmittedAt, &t.AdmittedBy); err != nil {
 			return nil, stored(err)
+		}
+		var tier policy.Tier
+		if tier, t.TierSource = tierOf(s.Transport, t.Name, t.Tier, policy.Class(t.Action)); tier != policy.TierUnknown {
+			t.Tier = tier.String() // an unknown word is shown as it is stored
 		}
 		t.fill(raw, admitted, hints, rules[t.ID])
 		out = append(out, t)

@@ -48,6 +48,7 @@ type commands struct {
 		Tools   serverToolsCmd   `cmd:"" help:"List a server's tools with admission, suggestion and rule."`
 		Admit   serverAdmitCmd   `cmd:"" help:"Admit waiting tools of an approved server."`
 		Rule    serverRuleCmd    `cmd:"" help:"Replace the server-wide rule of a tool."`
+		Tool    serverToolCmd    `cmd:"" help:"Set a tool's tier and whether its calls need confirmation."`
 	} `cmd:"" help:"Servers and their tools."`
 	Policy struct {
 		Add    policyAddCmd    `cmd:"" help:"Add a rule for a tool, an agent, or both."`

@@ -35,14 +35,18 @@ func (e *env) agent(name string) (a agent, err error) {
 
 type agentAddCmd struct {
 	Name        string            `arg:"" help:"Name of the agent."`
-	Allow       []string          `help:"Allowlist entry: *, SERVER/* or SERVER/TOOL. Without any, nothing is granted." placeholder:"PATTERN"`
+	Allow       []string          `help:"Allowlist entry: *, SERVER/*, SERVER/TOOL, TOOL or of a tier, as supacloud.read.*. Without any, only the baseline is granted." placeholder:"PATTERN"`
 	Capability  map[string]string `help:"Capability model: read, write, delete, send, execute, unknown or SERVER/TOOL = rule." placeholder:"CLASS=RULE" mapsep:"none"`
+	Script      []string          `help:"Slug of a script that script.run may run; without any, every script." placeholder:"SLUG"`
 	Description string            `help:"What the agent does." placeholder:"TEXT"`
 	Pending     bool              `help:"Let it wait for approval instead of making it ACTIVE."`
 }
 
 func (c *agentAddCmd) Run(e *env) error {
 	in := map[string]any{"name": c.Name, "description": c.Description, "allowlist": listed(c.Allow), "capability": mapped(c.Capability), "status": "ACTIVE"}
+	if c.Script != nil {
+		in["script_allowlist"] = c.Script
+	}
 	if c.Pending {
 		in["status"] = "PENDING_APPROVAL"
 	}
@@ -89,6 +93,8 @@ type agentSetCmd struct {
 	State       string            `help:"ACTIVE, PAUSED, SUSPENDED, REVOKED or REJECTED." placeholder:"STATE"`
 	Allow       []string          `help:"New allowlist." placeholder:"PATTERN"`
 	AllowNone   bool              `help:"Empty the allowlist."`
+	Script      []string          `help:"New list of scripts that script.run may run." placeholder:"SLUG"`
+	ScriptAny   bool              `help:"Let script.run run every script."`
 	Capability  map[string]string `help:"New capability model." placeholder:"CLASS=RULE" mapsep:"none"`
 	Description *string           `help:"New description." placeholder:"TEXT"`
 }
@@ -100,6 +106,9 @@ func (c *agentSetCmd) Run(e *env) error {
 	}
 	if c.Allow != nil || c.AllowNone {
 		in["allowlist"] = listed(c.Allow)
+	}
+	if c.Script != nil || c.ScriptAny {
+		in["script_allowlist"] = c.Script
 	}
 	if c.Capability != nil {
 		in["capability"] = mapped(c.Capability)

@@ -37,9 +37,9 @@ type serverToolsCmd struct {
 func (c *serverToolsCmd) Run(e *env) error {
 	type list struct{ Tools []catalog.ToolInfo }
 	return ask(e, "GET", serverPath(c.Name, "/tools"), nil, func(l list) {
-		rows := [][]string{{"TOOL", "ADMISSION", "ACTION", "RISK", "SUGGESTION", "RULE"}}
+		rows := [][]string{{"TOOL", "ADMISSION", "ACTION", "RISK", "TIER", "SUGGESTION", "RULE"}}
 		for _, t := range l.Tools {
-			rows = append(rows, []string{t.Name, t.Admission, t.Action, t.Risk, suggestion(t), e.rule(t)})
+			rows = append(rows, []string{t.Name, t.Admission, t.Action, t.Risk, t.Tier, suggestion(t), e.rule(t)})
 		}
 		e.table(rows)
 		if c.Long {
@@ -202,6 +202,29 @@ func (c *serverRuleCmd) Run(e *env) error {
 	}
 	in := map[string]any{"action": strings.ToUpper(c.Action), "reason": c.Reason, "confirm_loosening": c.ConfirmLoosening}
 	return ask(e, "POST", serverPath(c.Name, "/tools/", t.ID, "/verdict"), in, func(struct{}) { e.print("rule_set", t.Name, strings.ToUpper(c.Action)) })
+}
+
+type serverToolCmd struct {
+	Name             string  `arg:"" help:"Name or id of the server."`
+	Tool             string  `arg:"" help:"Tool."`
+	Tier             *string `help:"baseline, read, ops, script_run, scaffold_proposal, scaffold_task or deploy; empty: by what the tool does." placeholder:"TIER"`
+	Confirm          *bool   `help:"Whether calls need the two-step confirmation." negatable:""`
+	ConfirmLoosening bool    `help:"Say yes to less protection than before."`
+}
+
+func (c *serverToolCmd) Run(e *env) error {
+	t, err := e.tool(c.Name, c.Tool)
+	if err != nil {
+		return err
+	}
+	in := catalog.ToolSettings{Tier: c.Tier, Confirm: c.Confirm, ConfirmLoosening: c.ConfirmLoosening}
+	return ask(e, "PATCH", serverPath(c.Name, "/tools/", t.ID), in, func(t catalog.ToolInfo) {
+		said := "tool_set"
+		if t.Confirm {
+			said = "tool_set_confirm"
+		}
+		e.print(said, t.Name, t.Tier)
+	})
 }
 
 const policiesPath = "/api/v1/mcp/policies"

@@ -10,6 +10,7 @@ import (
 	"doorward.dev/doorward/internal/bridge"
 	"doorward.dev/doorward/internal/catalog"
 	"doorward.dev/doorward/internal/fault"
+	"doorward.dev/doorward/internal/gate"
 	"doorward.dev/doorward/internal/mcp"
 	"doorward.dev/doorward/internal/upstream"
 )
@@ -67,7 +68,7 @@ func (d *Door) serveMCP(who identify, door string) http.HandlerFunc {
 		if door != doorAggregate {
 			name := r.PathValue("server")
 			p.sc.server = p.snap.ServerByName(caller.WorkspaceID, name)
-			if p.sc.server == nil || !knows(caller, p.sc.server) {
+			if p.sc.server == nil || !gate.Knows(caller, p.sc.server) {
 				d.refuse(w, r, fault.New(fault.NotFound, "no such server; GET /tools lists what this key may use"))
 				return
 			}
@@ -84,21 +85,6 @@ func (d *Door) serveMCP(who identify, door string) http.HandlerFunc {
 			writeJSON(w, http.StatusMethodNotAllowed, rpcError(nil, fault.New(fault.InvalidRequest, "method %s is not allowed here", r.Method), ""))
 		}
 	}
-}
-
-// knows reports whether a caller may learn that a server exists: any of its tools is
-// granted, or (by a name that no tool has) all of them are. A key whose agent is gone gets past here, because
-// the gate names that reason.
-func knows(c *auth.Caller, s *catalog.ServerView) bool {
-	if !c.ReadOnly() && (c.AgentID == "" || c.Agent == nil || c.Granted(s.Name, "\x00")) {
-		return true
-	}
-	for _, t := range s.Tools {
-		if c.Granted(s.Name, t.Name) && (t.Class == "read" || !c.ReadOnly()) {
-			return true
-		}
-	}
-	return false
 }
 
 // servers lists the servers the caller can use in this scope, in order of name.

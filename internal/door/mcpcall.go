@@ -54,7 +54,7 @@ func (x *exchange) used(call *gate.Call) {
 			return
 		}
 		for _, t := range x.snap.Lookup(x.caller.WorkspaceID, call.Name) {
-			if x.caller.Granted(t.ServerName, t.Name) {
+			if x.caller.Granted(t.ServerName, t.Name, t.Tier) {
 				id = t.ServerID
 				break
 			}

@@ -73,7 +73,7 @@ func (x *exchange) toolSchema() json.RawMessage {
 		}
 	}
 	for _, t := range tools {
-		if x.caller.Granted(t.ServerName, t.Name) && bytes.Contains(t.Definition, []byte(`"x-mcp-header"`)) {
+		if x.caller.Granted(t.ServerName, t.Name, t.Tier) && bytes.Contains(t.Definition, []byte(`"x-mcp-header"`)) {
 			return mcp.Get(t.Definition, "inputSchema")
 		}
 	}

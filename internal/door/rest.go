@@ -59,6 +59,7 @@ func routes() []route {
 		r("POST", s+"/{id}/tools/admit-suggestions", auth.Admin, "tool.admit_suggestions", (*Door).admitSuggestions, "Admit all (or the named) waiting tools as suggested"),
 		r("POST", s+"/{id}/tools/{tool_id}/admit", auth.Admin, "tool.admit", (*Door).admitTool, "Admit one tool as it is now"),
 		r("POST", s+"/{id}/tools/{tool_id}/verdict", auth.Admin, "tool.verdict", (*Door).setVerdict, "Replace the tool's server-wide rule"),
+		r("PATCH", s+"/{id}/tools/{tool_id}", auth.Admin, "tool.set", (*Door).setTool, "Set a tool's tier and whether its calls need confirmation"),
 		r("GET", v1+"/mcp/policies", auth.Viewer, "policy.list", (*Door).listPolicies, "List rules"),
 		r("POST", v1+"/mcp/policies", auth.Editor, "policy.create", (*Door).createPolicy, "Add a rule; ALLOW and LOG_ONLY need an admin"),
 		r("DELETE", v1+"/mcp/policies/{id}", auth.Admin, "policy.delete", (*Door).deletePolicy, "Remove a rule"),

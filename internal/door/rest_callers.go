@@ -1,6 +1,7 @@
 package door
 
 import (
+	"encoding/json"
 	"net/http"
 	"time"
 
@@ -16,6 +17,7 @@ type agentInfo struct {
 	State       string            `json:"status"`
 	Allowlist   []string          `json:"allowlist"`
 	Capability  map[string]string `json:"capability"`
+	Scripts     []string          `json:"script_allowlist"` // null: every script
 	StoppedAt   int64             `json:"stopped_at,omitempty"`
 	StopReason  string            `json:"stop_reason,omitempty"`
 	CreatedAt   int64             `json:"created_at"`
@@ -24,7 +26,7 @@ type agentInfo struct {
 
 func showAgentInfo(a *auth.Agent) agentInfo {
 	out := agentInfo{
-		ID: a.ID, Name: a.Name, Description: a.Description, State: a.State, Allowlist: []string{}, Capability: map[string]string{},
+		ID: a.ID, Name: a.Name, Description: a.Description, State: a.State, Allowlist: []string{}, Capability: map[string]string{}, Scripts: a.ScriptAllowlist,
 		StoppedAt: a.StoppedAt, StopReason: a.StopReason, CreatedAt: a.CreatedAt,
 	}
 	for _, p := range a.Allowlist {
@@ -85,6 +87,7 @@ type agentInput struct {
 	Status      *string            `json:"status"`
 	Allowlist   *[]string          `json:"allowlist"`
 	Capability  *map[string]string `json:"capability"`
+	Scripts     json.RawMessage    `json:"script_allowlist"` // null: every script
 }
 
 // apply puts the given fields onto a copy of an agent.
@@ -97,6 +100,12 @@ func (in agentInput) apply(a auth.Agent) (auth.Agent, error) {
 	}
 	if in.Capability != nil {
 		a.Capability = *in.Capability
+	}
+	if in.Scripts != nil {
+		a.ScriptAllowlist = nil
+		if err := json.Unmarshal(in.Scripts, &a.ScriptAllowlist); err != nil {
+			return a, fault.New(fault.InvalidParams, "script_allowlist must be null or a list of slugs")
+		}
 	}
 	if in.Allowlist != nil {
 		a.Allowlist = nil

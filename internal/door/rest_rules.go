@@ -72,6 +72,19 @@ func (d *Door) setVerdict(c *restCall) (any, error) {
 	return d.decided(c, t, in.Action, err)
 }
 
+func (d *Door) setTool(c *restCall) (any, error) {
+	var in catalog.ToolSettings
+	s, err := d.server(c)
+	if err == nil {
+		err = c.decode(&in)
+	}
+	if err != nil {
+		return nil, err
+	}
+	t, err := d.d.Catalog.SetTool(c.Context(), c.caller.WorkspaceID, s.ID, c.PathValue("tool_id"), in)
+	return d.decided(c, t, "", err)
+}
+
 // decided names the tool in the record and ends the approvals that a DENY makes void.
 func (d *Door) decided(c *restCall, t catalog.ToolInfo, action string, err error) (any, error) {
 	if err != nil {

@@ -18,6 +18,9 @@ func (a *attempt) decide() error {
 	if a.verdict.Action == policy.Deny {
 		return a.refusedBy(a.verdict)
 	}
+	if err := a.script(); err != nil {
+		return err
+	}
 	a.decided(a.verdict.Action, a.verdict.Stage, a.verdict.RuleID, a.verdict.Reason)
 	return nil
 }

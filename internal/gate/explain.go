@@ -149,12 +149,15 @@ func (a *attempt) passed(stage policy.Stage) string {
 		return "no emergency stop; the caller is active"
 	case policy.StageGrant:
 		if a.caller.ReadOnly() {
-			return "a task without an agent may use what only reads"
+			return "a task without an agent may use the baseline and what only reads"
 		}
 		if a.caller.AgentID == "" {
 			return "a person of the workspace may know all its tools"
 		}
-		return "the allowlist grants the tool"
+		if a.tool.Tier == policy.TierBaseline {
+			return "the tool is of the baseline, which every agent has"
+		}
+		return "the allowlist grants the tool of tier " + a.tool.Tier.String()
 	case policy.StageServer:
 		return "the server is " + a.server.State
 	case policy.StageAdmission:
@@ -166,6 +169,10 @@ func (a *attempt) passed(stage policy.Stage) string {
 func (e *Explanation) arguments(a *attempt, args json.RawMessage) {
 	if len(args) == 0 {
 		e.add(policy.StageArguments, stepPass, "not checked: no arguments were given")
+		return
+	}
+	if err := a.script(); err != nil {
+		e.refuse(policy.StageArguments, fault.Denied, reasonScript, fault.From(err).Message)
 		return
 	}
 	if err := a.checkArguments(); err != nil {

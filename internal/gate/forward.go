@@ -76,13 +76,15 @@ func (g *Gate) Reaches(caller *auth.Caller, server string) bool {
 	return sv != nil && serverVerdict(snap, caller, sv).Action != policy.Deny
 }
 
+// Knows reports whether the caller may learn that a server exists: any of its tools is granted, or all of them are. A key whose
+// agent is gone gets past here, because the decision names that reason.
+func Knows(c *auth.Caller, sv *catalog.ServerView) bool {
+	return c.AgentID != "" && c.Agent == nil || grantsServer(c, sv)
+}
+
 // grantsServer: any tool of the server is granted, or all of them would be.
 func grantsServer(c *auth.Caller, sv *catalog.ServerView) bool {
-	// No tool has this name, so only an entry for the whole server, or for everything, grants it.
-	if c.Granted(sv.Name, "\x00") && !c.ReadOnly() {
-		return true
-	}
-	return slices.ContainsFunc(sv.Tools, func(t *catalog.Tool) bool { return granted(c, t) })
+	return c.GrantedAll(sv.Name) || slices.ContainsFunc(sv.Tools, func(t *catalog.Tool) bool { return granted(c, t) })
 }
 
 // safeMethod: the request changes nothing and may be sent again when its fate is unknown.

@@ -44,10 +44,8 @@ func (a *attempt) resolve() error {
 
 func (a *attempt) grants(t *catalog.Tool) bool { return granted(a.caller, t) }
 
-// granted reports whether the caller may know the tool. A task without an agent has the surface that only reads (SC-7).
-func granted(c *auth.Caller, t *catalog.Tool) bool {
-	return c.Granted(t.ServerName, t.Name) && (t.Class == policy.Read || !c.ReadOnly())
-}
+// granted reports whether the caller may know the tool.
+func granted(c *auth.Caller, t *catalog.Tool) bool { return c.Granted(t.ServerName, t.Name, t.Tier) }
 
 // named gives the tools that the name may mean, whoever calls.
 func (a *attempt) named() []*catalog.Tool {

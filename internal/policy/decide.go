@@ -12,6 +12,7 @@ const (
 	ReasonEmergencyStop    = "AGENT_EMERGENCY_STOP"
 	ReasonAgentNotActive   = "AGENT_NOT_ACTIVE"
 	ReasonNotGranted       = "NOT_GRANTED"
+	ReasonTierUnknown      = "TIER_UNKNOWN"
 	ReasonServerPending    = "SERVER_PENDING_APPROVAL"
 	ReasonServerPaused     = "SERVER_PAUSED"
 	ReasonServerBlocked    = "SERVER_BLOCKED"
@@ -61,6 +62,10 @@ func Decide(f *Facts) Verdict {
 		v := refuse(StageGrant, ReasonNotGranted, fault.UnknownTool, "the agent's allowlist does not grant the tool")
 		v.Hidden = true
 		return v
+	}
+	if f.TierUnknown {
+		return refuse(StageGrant, ReasonTierUnknown, fault.Denied,
+			"the tool is in a tier this version does not know; an admin must give it another")
 	}
 	if f.ServerState != StateActive {
 		return refuseServer(f.ServerState)

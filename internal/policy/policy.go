@@ -104,6 +104,7 @@ type Facts struct {
 	AgentStopped bool
 	AgentState   string // ACTIVE, … ; only ACTIVE may call
 	Granted      bool
+	TierUnknown  bool   // the tool is stored in a tier that this version does not know
 	ServerState  string // only ACTIVE may be called
 	ServerReason string
 	Admission    Admission

@@ -63,7 +63,7 @@ func TestAddingNeverLoosens(t *testing.T) {
 		after := f
 		after.ServerRules = append([]policy.Rule(nil), f.ServerRules...)
 		after.AgentRules = append([]policy.Rule(nil), f.AgentRules...)
-		what := rapid.SampledFrom([]string{"agent rule", "refusing rule", "any rule", "condition", "stop"}).Draw(t, "add")
+		what := rapid.SampledFrom([]string{"agent rule", "refusing rule", "any rule", "condition", "stop", "grant", "tier", "server", "admission"}).Draw(t, "add")
 		switch what {
 		case "agent rule":
 			after.AgentRules = append(after.AgentRules, rule(t, words))
@@ -82,6 +82,14 @@ func TestAddingNeverLoosens(t *testing.T) {
 			}
 		case "stop":
 			after.AgentStopped = true
+		case "grant":
+			after.Granted = false
+		case "tier":
+			after.TierUnknown = true
+		case "server":
+			after.ServerState = rapid.SampledFrom([]string{"PAUSED", "BLOCKED", "PENDING_APPROVAL", "ODD"}).Draw(t, "state")
+		case "admission":
+			after.Admission = rapid.SampledFrom([]policy.Admission{policy.NotAdmitted, policy.Changed, "odd"}).Draw(t, "admission")
 		}
 		if got := decide(after); got > before {
 			t.Fatalf("%s made the call more permitted: %d to %d", what, before, got)
