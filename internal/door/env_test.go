@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -82,7 +83,10 @@ type world struct {
 	owner    *auth.Caller
 	configs  []upstream.Config
 	stopDoor func()
+	later    atomic.Int64 // how far the clock of the gate is ahead
 }
+
+func (w *world) now() time.Time { return time.Now().Add(time.Duration(w.later.Load())) }
 
 func ok(t testing.TB, err error) {
 	t.Helper()
@@ -124,7 +128,8 @@ func newWorld(t testing.TB, change ...func(*door.Deps)) *world {
 		},
 		OnChanged: func(id, method string, params json.RawMessage) { w.door.Changed(id, method, params) },
 	})
-	w.gate = must(gate.New(gate.Deps{DB: w.db, Auth: w.auth, Catalog: w.catalog, Upstream: w.pool, Audit: log, Redactor: w.redactor}))(t)
+	w.gate = must(gate.New(gate.Deps{DB: w.db, Auth: w.auth, Catalog: w.catalog, Upstream: w.pool, Audit: log, Redactor: w.redactor,
+		PublicURL: "https://door.example", StateKey: box.Key("request state"), Now: w.now}))(t)
 	w.deps = door.Deps{
 		Auth: w.auth, Catalog: w.catalog, Gate: w.gate, Upstream: w.pool, Audit: log, DB: w.db, Redactor: w.redactor,
 		Box: box, Version: "1.2.3",

@@ -18,6 +18,7 @@ func (x *exchange) callTool(ctx context.Context) (json.RawMessage, error) {
 		Params: x.m.Params, Client: &x.client,
 		CanWait: x.out.canStream && mcp.GetPath(x.m.Params, "_meta", "progressToken") != nil,
 	}
+	mode := x.asksPeople(&call)
 	var ok bool
 	call.Name, ok = mcp.String(mcp.Get(x.m.Params, "name"))
 	call.Arguments = mcp.Get(x.m.Params, "arguments")
@@ -38,7 +39,7 @@ func (x *exchange) callTool(ctx context.Context) (json.RawMessage, error) {
 	x.d.metrics.call(res.Raw, err)
 	x.used(&call)
 	if err != nil {
-		return nil, err
+		return x.inputRequired(mode, res.State, err)
 	}
 	return res.Raw, nil
 }

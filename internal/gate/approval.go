@@ -34,6 +34,11 @@ const (
 
 // approval lets a call that needs a person pass once a person approved exactly this call. Only held calls come to the database.
 func (a *attempt) approval(ctx context.Context) error {
+	if a.call.State != "" {
+		if err := a.resumed(ctx); err != nil {
+			return err
+		}
+	}
 	if a.verdict.Action != policy.RequireApproval {
 		return nil
 	}
@@ -41,7 +46,7 @@ func (a *attempt) approval(ctx context.Context) error {
 	if err != nil || open == nil {
 		return err
 	}
-	if !a.call.CanWait {
+	if !a.call.CanWait && a.call.State == "" {
 		return a.held(ctx, open)
 	}
 	return a.wait(ctx, open)
@@ -220,6 +225,7 @@ func (g *Gate) shown(args json.RawMessage) json.RawMessage {
 func (a *attempt) held(ctx context.Context, ap *Approval) error {
 	until := time.UnixMicro(ap.ExpiresAt).UTC().Format(time.RFC3339)
 	a.event.ApprovalID = ap.ID
+	a.left = a.state(ap)
 	a.decided(policy.RequireApproval, a.verdict.Stage, a.verdict.RuleID, a.verdict.Reason)
 	f := a.refusal(fault.Held, policy.ReasonApprovalRequired,
 		"this call needs the approval of a person; approval %s waits until %s; repeat the same call after it is approved", ap.ID, until).

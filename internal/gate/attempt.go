@@ -25,6 +25,7 @@ type attempt struct {
 	verdict policy.Verdict
 	asOf    int64  // revision of the database that caller and snap hold at least
 	digest  string // of the canonical arguments, once needed
+	left    string // the request state of a held call
 	started time.Time
 	event   audit.Event
 }
@@ -102,7 +103,7 @@ func (a *attempt) refused(ctx context.Context, err error) (Result, error) {
 	f := fault.From(err)
 	a.event.Status = refusalStatus(f.Class)
 	a.event.ErrorClass = string(f.Class)
-	r := Result{TraceID: a.call.TraceID}
+	r := Result{TraceID: a.call.TraceID, State: a.left}
 	if werr := a.write(ctx); werr != nil && f.Reason != reasonAudit {
 		return r, a.unrecorded(werr, "the call was refused and could not be recorded; try again later")
 	}

@@ -35,6 +35,8 @@ type Call struct {
 	Client *upstream.Client
 	// CanWait: the caller sent a progress token, so a held call may wait for a decision.
 	CanWait bool
+	// State is the Result.State of a held call that the caller comes back with. Params hold it no more.
+	State   string
 	TraceID string // set by Call when empty
 	// ReplayOf is the trace that this call repeats, for the record; the door checked that it exists.
 	ReplayOf string
@@ -44,6 +46,8 @@ type Call struct {
 type Result struct {
 	Raw     json.RawMessage // the result object, byte for byte as the server sent it
 	TraceID string
+	// State of a held call is a signed request state for clients of 2026-07-28, which come back with it.
+	State string
 }
 
 // Deps of a Gate.
@@ -59,6 +63,7 @@ type Deps struct {
 	// waiting caller is kept on the line (default 50 s), PublicURL the address shown with an approval.
 	ApprovalTTL, HoldFor time.Duration
 	PublicURL            string
+	StateKey             []byte // signs request states; empty: held calls have none
 }
 
 // Gate is the keeper. Safe for concurrent use.

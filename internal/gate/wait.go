@@ -14,7 +14,7 @@ import (
 // wait keeps a caller on the line until its call is decided, HoldFor is over or it goes away. Whatever
 // wakes it, all is decided anew on the newest rules before an approval is used.
 func (a *attempt) wait(ctx context.Context, open *Approval) error {
-	end, news, poll := time.NewTimer(a.g.HoldFor), time.NewTicker(a.g.progressEvery), time.NewTicker(a.g.pollEvery)
+	end, news, poll := time.NewTimer(a.patience()), time.NewTicker(a.g.progressEvery), time.NewTicker(a.g.pollEvery)
 	defer end.Stop()
 	defer news.Stop()
 	defer poll.Stop()
@@ -47,6 +47,18 @@ func (a *attempt) wait(ctx context.Context, open *Approval) error {
 		case <-poll.C:
 		}
 	}
+}
+
+// retryHold is how long a caller is kept that came back without a progress token: long enough that a client
+// which comes back by itself does not ask in a tight loop, too short for anybody's time limit.
+const retryHold = 5 * time.Second
+
+// patience is how long the caller can be kept on the line.
+func (a *attempt) patience() time.Duration {
+	if a.call.CanWait {
+		return a.g.HoldFor
+	}
+	return min(a.g.HoldFor, retryHold)
 }
 
 // look finds out where a waiting call stands: nil and nil when it may run now, else the approval to wait for.
