@@ -202,6 +202,7 @@ type exchange struct {
 	out     *reply
 	client  upstream.Client
 	traceID string
+	told    string // the approval that the person of an older client was sent to
 }
 
 // request answers m, in either era. It returns the result object or an error for errorObject.

@@ -19,6 +19,7 @@ func (x *exchange) callTool(ctx context.Context) (json.RawMessage, error) {
 		CanWait: x.out.canStream && mcp.GetPath(x.m.Params, "_meta", "progressToken") != nil,
 	}
 	mode := x.asksPeople(&call)
+	x.tellsPeople(&call)
 	var ok bool
 	call.Name, ok = mcp.String(mcp.Get(x.m.Params, "name"))
 	call.Arguments = mcp.Get(x.m.Params, "arguments")
@@ -38,6 +39,7 @@ func (x *exchange) callTool(ctx context.Context) (json.RawMessage, error) {
 	x.traceID = call.TraceID
 	x.d.metrics.call(res.Raw, err)
 	x.used(&call)
+	x.toldAll(err)
 	if err != nil {
 		return x.inputRequired(mode, res.State, err)
 	}

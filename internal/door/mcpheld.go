@@ -2,6 +2,7 @@ package door
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"strings"
 
@@ -30,6 +31,31 @@ func elicitMode(caps json.RawMessage, version string) string {
 }
 
 var statePrefix = []byte(`"` + gate.StatePrefix)
+
+// tellsPeople lets a call of an older client wait while its person is told, on the stream of the call, where it is decided.
+func (x *exchange) tellsPeople(call *gate.Call) {
+	mode := elicitMode(x.caps, x.version)
+	if x.era == mcp.Modern || mode == "" || x.client.Ask == nil {
+		return
+	}
+	call.CanWait = true
+	call.Tell = func(ctx context.Context, about *fault.Error) (stay bool) {
+		p := elicitation(mode, x.version, about)
+		if id, ok := about.Data["approval_id"].(string); ok && mcp.Get(p, "url") != nil {
+			p = mcp.Set(p, "elicitationId", mcp.Quote(id))
+			x.told = id
+		}
+		result, _, err := x.ask(ctx, "elicitation/create", p)
+		return err != nil || !turnedDown(result)
+	}
+}
+
+// toldAll closes what was opened at an older client for a call that waits no more.
+func (x *exchange) toldAll(err error) {
+	if x.told != "" && !fault.Is(err, fault.Held) {
+		x.out.send(mcp.AppendNotification(nil, "notifications/elicitation/complete", mcp.Set(nil, "elicitationId", mcp.Quote(x.told))))
+	}
+}
 
 // asksPeople prepares a call of 2026-07-28 for the case that it is held: a request state of ours goes to the gate, and the server
 // behind gets the params as they were at first. mode says how the client's person is told where to decide; "" it is not:

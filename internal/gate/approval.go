@@ -223,10 +223,15 @@ func (g *Gate) shown(args json.RawMessage) json.RawMessage {
 
 // held answers that a person must decide first.
 func (a *attempt) held(ctx context.Context, ap *Approval) error {
-	until := time.UnixMicro(ap.ExpiresAt).UTC().Format(time.RFC3339)
 	a.event.ApprovalID = ap.ID
 	a.left = a.state(ap)
 	a.decided(policy.RequireApproval, a.verdict.Stage, a.verdict.RuleID, a.verdict.Reason)
+	return a.heldFault(ctx, ap)
+}
+
+// heldFault says which approval a call waits for, and where it is decided.
+func (a *attempt) heldFault(ctx context.Context, ap *Approval) *fault.Error {
+	until := time.UnixMicro(ap.ExpiresAt).UTC().Format(time.RFC3339)
 	f := a.refusal(fault.Held, policy.ReasonApprovalRequired,
 		"this call needs the approval of a person; approval %s waits until %s; repeat the same call after it is approved", ap.ID, until).
 		With("approval_id", ap.ID).With("expires_at", until).With("origin", string(a.verdict.Stage))

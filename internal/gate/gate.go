@@ -33,8 +33,11 @@ type Call struct {
 	Arguments json.RawMessage
 	// Client is the caller's side of the wire: its era, capabilities, and how to reach it while the call runs.
 	Client *upstream.Client
-	// CanWait: the caller sent a progress token, so a held call may wait for a decision.
+	// CanWait: the caller has a way to hear that its call is alive, so a held call may wait for a decision.
 	CanWait bool
+	// Tell, when set, tells the caller's person once where a call that waits is decided. It returns false when that
+	// person does not want to wait; nothing that it returns decides. It must return when ctx ends.
+	Tell func(ctx context.Context, about *fault.Error) (stay bool)
 	// State is the Result.State of a held call that the caller comes back with. Params hold it no more.
 	State   string
 	TraceID string // set by Call when empty

@@ -18,8 +18,10 @@ func (a *attempt) wait(ctx context.Context, open *Approval) error {
 	defer end.Stop()
 	defer news.Stop()
 	defer poll.Stop()
-	told := 1
-	a.progress(open, told)
+	turnedDown, told := a.tell(ctx, open)
+	defer told()
+	steps := 1
+	a.progress(open, steps)
 	woken, leave := a.g.waiting.join(open.ID)
 	defer func() { leave() }()
 	for {
@@ -40,12 +42,34 @@ func (a *attempt) wait(ctx context.Context, open *Approval) error {
 			return a.held(ctx, open)
 		case <-a.g.closing:
 			return a.held(ctx, open)
+		case <-turnedDown:
+			return a.held(ctx, open)
 		case <-news.C:
-			told++
-			a.progress(open, told)
+			steps++
+			a.progress(open, steps)
 		case <-woken:
 		case <-poll.C:
 		}
+	}
+}
+
+// tell has the caller's person told, beside the wait, where the call is decided. turnedDown is closed when that
+// person does not want to wait; end must be called.
+func (a *attempt) tell(ctx context.Context, ap *Approval) (turnedDown <-chan struct{}, end func()) {
+	if a.call.Tell == nil {
+		return nil, func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	down, done, about := make(chan struct{}), make(chan struct{}), a.heldFault(ctx, ap)
+	go func() {
+		defer close(done)
+		if !a.call.Tell(ctx, about) {
+			close(down)
+		}
+	}()
+	return down, func() {
+		cancel()
+		<-done
 	}
 }
 
