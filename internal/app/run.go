@@ -93,10 +93,12 @@ func (a *App) follow() {
 
 // watch loads callers and catalogue anew when the database moved, here or in another process.
 func (a *App) watch(ctx context.Context) error {
-	return a.db.Watch(ctx, func(ctx context.Context) {
-		if err := errors.Join(a.auth.Reload(ctx), a.catalog.Reload(ctx)); err != nil && ctx.Err() == nil {
-			a.log.Error("cannot load the changed rules; the last good ones stay in force", "error", err)
+	return a.db.Watch(ctx, func(ctx context.Context) error {
+		err := errors.Join(a.auth.Reload(ctx), a.catalog.Reload(ctx))
+		if err != nil && !errors.Is(ctx.Err(), context.Canceled) {
+			a.log.Error("cannot load the changed rules; trying again", "error", err)
 		}
+		return err
 	})
 }
 

@@ -353,7 +353,9 @@ func TestAnotherProcessSeesAChange(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	reloaded, ended := make(chan error, 100), make(chan error, 1)
-	go func() { ended <- w.db.Watch(ctx, func(ctx context.Context) { reloaded <- other.Reload(ctx) }) }()
+	go func() {
+		ended <- w.db.Watch(ctx, func(ctx context.Context) error { reloaded <- other.Reload(ctx); return nil })
+	}()
 	keys, err := w.Keys(t.Context(), w.ws)
 	if err != nil {
 		t.Fatal(err)

@@ -249,7 +249,7 @@ func TestOnChange(t *testing.T) {
 		if _, err := tx.Exec(`UPDATE server SET state = 'BLOCKED'`); err != nil {
 			return err
 		}
-		return db.Changed(f.ctx, tx)
+		return f.db.Changed(f.ctx, tx)
 	}))
 	f.ok(f.c.Reload(f.ctx))
 	if f.c.Snapshot().ServerByName(ws, "first").State != "BLOCKED" || len(revisions) != 3 {

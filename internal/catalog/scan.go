@@ -51,7 +51,7 @@ func (c *Catalog) ApplyListing(ctx context.Context, serverID string, l mcp.Listi
 			return stored(err)
 		}
 		if u.decides {
-			return db.Changed(ctx, tx)
+			return c.d.DB.Changed(ctx, tx)
 		}
 		return nil
 	})

@@ -10,9 +10,11 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"modernc.org/sqlite"
 
@@ -27,8 +29,13 @@ type DB struct {
 	Read  *sql.DB
 
 	postgres bool
-	lock     *os.File // held on the data folder of a SQLite database, nil else
-	opened   int64    // revision when the database was opened
+	lock     *os.File        // held on the data folder of a SQLite database, nil else
+	config   *pgx.ConnConfig // of PostgreSQL, for the listener
+	opened   int64           // revision when the database was opened
+
+	now   func() time.Time
+	began time.Time
+	seen  atomic.Int64 // when the newest state was known, counted from began; 0: not watched, or SQLite
 
 	mu      sync.Mutex
 	changed chan struct{} // closed at the next announcement
@@ -83,6 +90,7 @@ func (d *DB) ready(ctx context.Context) (*DB, error) {
 		return nil, err
 	}
 	d.opened, d.changed = n, make(chan struct{})
+	d.now, d.began = time.Now, time.Now()
 	return d, nil
 }
 
@@ -177,9 +185,6 @@ func (d *DB) Setting(ctx context.Context, name string, create func() (string, er
 
 // NewID returns a UUIDv7.
 func NewID() string { return uuid.Must(uuid.NewV7()).String() }
-
-// pollEvery is how often Watch asks for changes made by other processes.
-const pollEvery = time.Second
 
 // View runs fn in a read transaction: all its queries see one state of the database.
 func (d *DB) View(ctx context.Context, fn func(tx *sql.Tx) error) error {

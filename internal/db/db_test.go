@@ -219,7 +219,7 @@ func TestWatchTellsOwnAndForeignChanges(t *testing.T) {
 		}
 		ctx, stop := context.WithCancel(t.Context())
 		told, ended := make(chan struct{}, 100), make(chan error, 1)
-		go func() { ended <- d.Watch(ctx, func(context.Context) { told <- struct{}{} }) }()
+		go func() { ended <- d.Watch(ctx, func(context.Context) error { told <- struct{}{}; return nil }) }()
 		defer func() {
 			stop()
 			if err := <-ended; err != nil {
@@ -241,7 +241,7 @@ func TestWatchTellsOwnAndForeignChanges(t *testing.T) {
 		wait("an own change")
 		// As another process does: no announcement here.
 		news := d.News()
-		if err := d.Tx(t.Context(), func(tx *sql.Tx) error { return db.Changed(t.Context(), tx) }); err != nil {
+		if err := d.Tx(t.Context(), func(tx *sql.Tx) error { return d.Changed(t.Context(), tx) }); err != nil {
 			t.Fatal(err)
 		}
 		wait("a foreign change")

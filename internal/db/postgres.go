@@ -27,9 +27,13 @@ func openPostgres(url string, readOnly bool) (*DB, error) {
 	if readOnly {
 		c.RuntimeParams["default_transaction_read_only"] = "on"
 	}
+	c.DialFunc = dialer.DialContext
+	if c.ConnectTimeout == 0 {
+		c.ConnectTimeout = dialer.Timeout
+	}
 	pool := stdlib.OpenDB(*c)
 	pool.SetMaxOpenConns(postgresConns)
 	pool.SetMaxIdleConns(postgresConns)
 	pool.SetConnMaxIdleTime(5 * time.Minute)
-	return &DB{Write: pool, Read: pool, postgres: true}, nil
+	return &DB{Write: pool, Read: pool, postgres: true, config: c}, nil
 }

@@ -140,6 +140,18 @@ func (d *Door) Run(ctx context.Context) error {
 	}
 }
 
+// unable says why nothing is served now: an end that was asked for, or a database that has not answered for so long that
+// nobody knows what is allowed.
+func (d *Door) unable() error {
+	if d.draining.Load() {
+		return errDraining()
+	}
+	if d.d.DB != nil {
+		return d.d.DB.Current()
+	}
+	return nil
+}
+
 // Drain makes the door refuse new calls (503) and end its event streams; running calls go on.
 func (d *Door) Drain() {
 	if d.draining.CompareAndSwap(false, true) {

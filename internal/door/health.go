@@ -22,8 +22,8 @@ func (d *Door) routesHealth(mux *http.ServeMux) {
 
 // ready answers 200 when calls are served.
 func (d *Door) ready(w http.ResponseWriter, r *http.Request) {
-	if d.draining.Load() {
-		writePlainError(w, fault.From(errDraining()))
+	if err := d.unable(); err != nil {
+		writePlainError(w, fault.From(err))
 		return
 	}
 	if d.d.DB != nil {

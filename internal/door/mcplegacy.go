@@ -55,8 +55,8 @@ func (p *peer) postLegacy(m *mcp.Message, header string, acc accept) (clean bool
 		return true
 	}
 	if m.IsRequest() {
-		if p.d.draining.Load() {
-			p.refuse(m.ID, errDraining())
+		if err := p.d.unable(); err != nil {
+			p.refuse(m.ID, err)
 			return true
 		}
 		return p.legacyRequest(s, m, acc)
@@ -125,8 +125,8 @@ func (p *peer) initialize(m *mcp.Message, header string) {
 		p.refuse(m.ID, wrongVersion(header, ""))
 		return
 	}
-	if p.d.draining.Load() {
-		p.refuse(m.ID, errDraining())
+	if err := p.d.unable(); err != nil {
+		p.refuse(m.ID, err)
 		return
 	}
 	asked, ok := mcp.String(mcp.Get(m.Params, "protocolVersion"))
@@ -164,8 +164,8 @@ func (p *peer) postBatch(body []byte, header string, acc accept) {
 		p.refuse(nil, err)
 		return
 	}
-	if p.d.draining.Load() {
-		p.refuse(nil, errDraining())
+	if err := p.d.unable(); err != nil {
+		p.refuse(nil, err)
 		return
 	}
 	p.runBatch(s, msgs, acc)
@@ -234,8 +234,8 @@ func (p *peer) get() {
 		p.refuse(nil, err)
 		return
 	}
-	if p.d.draining.Load() {
-		p.refuse(nil, errDraining())
+	if err := p.d.unable(); err != nil {
+		p.refuse(nil, err)
 		return
 	}
 	st := bridge.NewStream()

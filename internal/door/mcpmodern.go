@@ -20,8 +20,9 @@ func (p *peer) postModern(m *mcp.Message, acc accept) (clean bool) {
 	case m.IsNotification():
 		accepted(p.w) // cancelling is closing the connection here, so there is nothing to do
 		return true
-	case p.d.draining.Load():
-		p.refuse(m.ID, errDraining())
+	}
+	if err := p.d.unable(); err != nil {
+		p.refuse(m.ID, err)
 		return true
 	}
 	x := &exchange{peer: p, m: m, era: mcp.Modern}

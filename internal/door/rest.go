@@ -141,8 +141,8 @@ func (d *Door) rest(w http.ResponseWriter, r *http.Request, rt route) {
 }
 
 func (d *Door) operate(c *restCall, rt route) (any, error) {
-	if d.draining.Load() {
-		return nil, errDraining()
+	if err := d.unable(); err != nil {
+		return nil, err
 	}
 	if rt.open {
 		return rt.serve(d, c)

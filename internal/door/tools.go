@@ -27,6 +27,10 @@ func (d *Door) getTools(w http.ResponseWriter, r *http.Request) {
 		d.refuse(w, r, err)
 		return
 	}
+	if err := d.unable(); err != nil {
+		d.refuse(w, r, err)
+		return
+	}
 	tools := d.d.Gate.Visible(caller, "")
 	key := listKey{n: len(tools), tail: "GET /tools"}
 	if have := d.lists.get(key, tools); have != nil {
@@ -74,8 +78,8 @@ func (d *Door) postToolsCall(w http.ResponseWriter, r *http.Request) {
 		d.refuse(w, r, err)
 		return
 	}
-	if d.draining.Load() {
-		d.refuse(w, r, errDraining())
+	if err := d.unable(); err != nil {
+		d.refuse(w, r, err)
 		return
 	}
 	if !jsonBody(r) {

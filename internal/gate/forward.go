@@ -18,6 +18,9 @@ const reasonUnknownServer = "UNKNOWN_SERVER"
 // target; stop, grant (any tool of the server), server state and record apply. A rule that denies an agent everything holds
 // here too; one that asks for approval is about tools.
 func (g *Gate) Forward(ctx context.Context, c *Call) (Result, error) {
+	if err := g.DB.Current(); err != nil {
+		return Result{}, err
+	}
 	a := g.begin(c)
 	a.event.Arguments = c.Params
 	if err := a.passOther(); err != nil {

@@ -111,6 +111,9 @@ func New(d Deps) (*Gate, error) {
 // upstream) or an *mcp.RPCError (the upstream answered with a JSON-RPC error, passed on as it is).
 // Every attempt leaves its outcome in the record before Call returns.
 func (g *Gate) Call(ctx context.Context, c *Call) (Result, error) {
+	if err := g.DB.Current(); err != nil {
+		return Result{}, err // nothing is decided on what may be old, and no record can be kept of it
+	}
 	a := g.begin(c)
 	if err := a.pass(ctx); err != nil {
 		return a.refused(ctx, err)

@@ -5,12 +5,14 @@ import (
 	"crypto/rand"
 	"database/sql"
 	"encoding/hex"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"doorward.dev/doorward/internal/testkit"
 )
@@ -119,5 +121,86 @@ func TestAnotherKeyIsRefused(t *testing.T) {
 	out, err := cmd.CombinedOutput()
 	if err == nil || cmd.ProcessState.ExitCode() != 2 || !strings.Contains(string(out), "sealing key") || strings.Contains(string(out), "postgres@") {
 		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// viaLine starts a replica whose way to the database can break.
+func viaLine(t *testing.T, url, key string) (*testkit.Gateway, *testkit.Line) {
+	t.Helper()
+	line, through := testkit.NewLine(t, url)
+	return testkit.Start(t, testkit.Options{Data: dataFolder(t, key), Env: []string{"DOORWARD_DATABASE=" + through, "DOORWARD_BUILTINS_ADMIT=true"}}), line
+}
+
+func status(t *testing.T, url string) int {
+	t.Helper()
+	r, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Body.Close()
+	return r.StatusCode
+}
+
+// TestLostDatabase: a replica that cannot ask the database refuses everything with 503 and says why, also what it would have
+// allowed a moment ago; the other replica goes on; it recovers by itself, with what was changed meanwhile.
+func TestLostDatabase(t *testing.T) {
+	for name, lose := range map[string]func(*testkit.Line){"cut": (*testkit.Line).Cut, "quiet": (*testkit.Line).Quiet} {
+		t.Run(name, func(t *testing.T) {
+			url, key := testkit.PostgresURL(t), newSealingKey()
+			f := testkit.NewFake(t, testkit.ToolDef("work", "Works."))
+			g, line := viaLine(t, url, key)
+			g.Approve(g.AddHTTP("fake", f.URL, nil).ID, "ALLOW")
+			other, _ := viaLine(t, url, key)
+			id, agentKey := other.Agent("second", "*")
+			c := testkit.NewClient(t, g.URL+"/mcp/fake", agentKey, testkit.Modern)
+			testkit.Eventually(t, 5*time.Second, "the agent of the other replica may call here", func() bool { r := c.Call("work", `{}`); return r.Error == nil })
+
+			lose(line)
+			begin := time.Now()
+			testkit.Eventually(t, 10*time.Second, "the replica is not ready", func() bool { return status(t, g.URL+"/readyz") == http.StatusServiceUnavailable })
+			if took := time.Since(begin); took > 5*time.Second {
+				t.Errorf("it took %v to notice", took)
+			}
+			// What "ready" saw before by its own question, calls see when the state is old.
+			testkit.Eventually(t, 10*time.Second, "calls are refused", func() bool {
+				r := c.Call("work", `{}`)
+				return r.Error != nil && r.Error.Data.Reason == "DATABASE_UNAVAILABLE"
+			})
+			ran := f.Calls()
+			other.EmergencyStop("agent", id)
+			for what, r := range map[string]testkit.Reply{"call": c.Call("work", `{}`), "list": c.Request("tools/list", `{}`)} {
+				if r.Status != http.StatusServiceUnavailable || r.Error == nil || r.Error.Data.Reason != "DATABASE_UNAVAILABLE" {
+					t.Errorf("%s: %v", what, r)
+				}
+			}
+			for _, path := range []string{"/api/v1/agents", "/tools"} {
+				if got, answer := g.REST(testkit.AdminKey, "GET", path, nil); got != http.StatusServiceUnavailable || !strings.Contains(string(answer), "DATABASE_UNAVAILABLE") {
+					t.Errorf("%s: %d %s", path, got, answer)
+				}
+			}
+			if got, _ := g.REST("dw_made_after_the_loss_0123456789abcdef", "GET", "/api/v1/agents", nil); got != http.StatusServiceUnavailable {
+				t.Errorf("a key that may be new: %d", got)
+			}
+			if got := status(t, g.URL+"/healthz"); got != http.StatusOK {
+				t.Errorf("healthz: %d; the process is well", got)
+			}
+			if n := f.Calls(); n != ran {
+				t.Errorf("%d calls ran without the database", n-ran)
+			}
+
+			line.Mend()
+			testkit.Eventually(t, 30*time.Second, "the replica is ready again", func() bool { return status(t, g.URL+"/readyz") == http.StatusOK })
+			// The very first call that is decided again knows of the stop.
+			testkit.Eventually(t, 30*time.Second, "calls are decided again", func() bool {
+				r := c.Call("work", `{}`)
+				if r.Error == nil {
+					t.Fatalf("a stopped agent called: %v", r)
+				}
+				return r.Error.Data.Reason == "AGENT_EMERGENCY_STOP"
+			})
+			if out, code := other.CLI("audit", "verify", "--database", url); code != 0 {
+				t.Errorf("audit verify: exit %d\n%s", code, out)
+			}
+		})
 	}
 }
