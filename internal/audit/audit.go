@@ -56,8 +56,12 @@ type Event struct {
 	ResultDigest string `json:"result_digest,omitempty"`
 	ResultSize   int64  `json:"result_size"`
 	ResultBody   string `json:"result_body,omitempty"`
-	PrevHash     string `json:"prev_hash"`
-	Hash         string `json:"hash"`
+	// Reserve is what the row needs of limits: the first slot that is not free refuses it (*Exhausted). Slots names the counters
+	// of which it used one, parted by spaces; the writer fills it.
+	Reserve  []Slot `json:"-"`
+	Slots    string `json:"slots,omitempty"`
+	PrevHash string `json:"prev_hash"`
+	Hash     string `json:"hash"`
 }
 
 // Kind is what a row is about.

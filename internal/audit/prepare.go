@@ -23,6 +23,7 @@ func (l *Log) prepare(e *Event) {
 		e.At = l.o.Now().UnixMicro()
 	}
 	e.ID = newID()
+	e.Slots = slotNames(e.Reserve)
 	e.ArgsDigest, e.ArgsSize, e.ArgsBody = l.body(e.Arguments)
 	e.ResultDigest, e.ResultSize, e.ResultBody = l.body(e.Result)
 	// A reason may quote what an upstream said.

@@ -39,6 +39,9 @@ func (l *Log) Prune(ctx context.Context, before time.Time) (Pruned, error) {
 	if err != nil {
 		return Pruned{}, err
 	}
+	if err := l.o.DB.Tx(ctx, func(tx *sql.Tx) error { return l.forgetCounters(ctx, tx) }); err != nil {
+		return Pruned{}, err
+	}
 	p := Pruned{FirstSeq: c.Size + 1}
 	for {
 		to, err := l.pruneTo(ctx, p.FirstSeq, min(newest.Size, p.FirstSeq-1+pruneStep), before)

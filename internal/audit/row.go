@@ -15,22 +15,22 @@ func newID() string { return db.NewID() }
 // columns of audit_events, in the order of fields and values.
 const columns = `seq, id, at, kind, trace_id, workspace_id, agent_id, person_id, task_id, key_id, door, method,
  server_id, server_name, tool_id, tool_name, fingerprint, decision, stage, rule_id, reason, approval_id, status, error_class,
- latency_us, args_digest, args_size, args_body, result_digest, result_size, result_body, prev_hash, hash`
+ latency_us, args_digest, args_size, args_body, result_digest, result_size, result_body, slots, prev_hash, hash`
 
-const columnCount = 33
+const columnCount = 34
 
 // fields are where Scan puts a row.
 func (e *Event) fields() []any {
 	return []any{&e.Seq, &e.ID, &e.At, &e.Kind, &e.TraceID, &e.WorkspaceID, &e.AgentID, &e.PersonID, &e.TaskID, &e.KeyID, &e.Door, &e.Method,
 		&e.ServerID, &e.Server, &e.ToolID, &e.Tool, &e.Fingerprint, &e.Decision, &e.Stage, &e.RuleID, &e.Reason, &e.ApprovalID, &e.Status, &e.ErrorClass,
-		&e.LatencyUS, &e.ArgsDigest, &e.ArgsSize, &e.ArgsBody, &e.ResultDigest, &e.ResultSize, &e.ResultBody, &e.PrevHash, &e.Hash}
+		&e.LatencyUS, &e.ArgsDigest, &e.ArgsSize, &e.ArgsBody, &e.ResultDigest, &e.ResultSize, &e.ResultBody, &e.Slots, &e.PrevHash, &e.Hash}
 }
 
 // values appends what INSERT binds.
 func (e *Event) values(to []any) []any {
 	return append(to, e.Seq, e.ID, e.At, string(e.Kind), e.TraceID, e.WorkspaceID, e.AgentID, e.PersonID, e.TaskID, e.KeyID, e.Door, e.Method,
 		e.ServerID, e.Server, e.ToolID, e.Tool, e.Fingerprint, e.Decision, e.Stage, e.RuleID, e.Reason, e.ApprovalID, string(e.Status), e.ErrorClass,
-		e.LatencyUS, e.ArgsDigest, e.ArgsSize, e.ArgsBody, e.ResultDigest, e.ResultSize, e.ResultBody, e.PrevHash, e.Hash)
+		e.LatencyUS, e.ArgsDigest, e.ArgsSize, e.ArgsBody, e.ResultDigest, e.ResultSize, e.ResultBody, e.Slots, e.PrevHash, e.Hash)
 }
 
 // insertSQL inserts n rows with one statement. Only here $1 is not good enough
@@ -89,6 +89,9 @@ func (e *Event) content() [sha256.Size]byte {
 	text(e.ResultDigest)
 	number(e.ResultSize)
 	text(e.ResultBody)
+	if e.Slots != "" { // later than the formula: rows without slots have the hash they always had
+		text(e.Slots)
+	}
 	sum := sha256.Sum256(b)
 	if cap(b) <= 4*defaultMaxBody {
 		*p = b

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"io"
 )
 
 // sqliteWriter writes batches on the SQLite driver itself, every statement prepared once for the
@@ -13,6 +14,7 @@ import (
 type sqliteWriter struct {
 	conn                                           driver.Conn // what the statements belong to
 	begin, commit, rollback, insert, many, setHead driver.StmtExecContext
+	load, store, drop                              driver.StmtExecContext // counters of limits
 	values                                         []driver.NamedValue
 }
 
@@ -48,12 +50,19 @@ func (s *sqliteWriter) write(ctx context.Context, c driver.Conn, l *Log, at head
 	if err := s.exec(ctx, s.begin, nil); err != nil {
 		return at, err
 	}
-	at, err := l.insertAll(at, batch, func(many bool, args []any) error {
-		if many {
-			return s.exec(ctx, s.many, args)
-		}
-		return s.exec(ctx, s.insert, args)
+	batch, err := l.reserve(batch, counters{
+		load:  func(name string, from int64, place func(at, n int64)) error { return s.places(ctx, name, from, place) },
+		store: func(args ...any) error { return s.exec(ctx, s.store, args) },
+		drop:  func(args ...any) error { return s.exec(ctx, s.drop, args) },
 	})
+	if err == nil {
+		at, err = l.insertAll(at, batch, func(many bool, args []any) error {
+			if many {
+				return s.exec(ctx, s.many, args)
+			}
+			return s.exec(ctx, s.insert, args)
+		})
+	}
 	if err == nil {
 		err = s.exec(ctx, s.setHead, []any{at.String()})
 	}
@@ -78,6 +87,7 @@ func (s *sqliteWriter) prepare(ctx context.Context, c driver.Conn) error {
 	}{
 		{&s.begin, "BEGIN IMMEDIATE"}, {&s.commit, "COMMIT"}, {&s.rollback, "ROLLBACK"},
 		{&s.insert, insertSQL(1, false)}, {&s.many, insertSQL(wide, false)}, {&s.setHead, setHeadSQL},
+		{&s.load, loadSlotSQL}, {&s.store, storeSlotSQL}, {&s.drop, dropSlotSQL},
 	} {
 		stmt, err := c.(driver.ConnPrepareContext).PrepareContext(ctx, p.text)
 		if err != nil {
@@ -99,6 +109,31 @@ func (s *sqliteWriter) exec(ctx context.Context, stmt driver.StmtExecContext, ar
 	return err
 }
 
+// places reads a counter.
+func (s *sqliteWriter) places(ctx context.Context, name string, from int64, place func(at, n int64)) error {
+	found, err := s.load.(driver.StmtQueryContext).QueryContext(ctx, []driver.NamedValue{{Ordinal: 1, Value: name}, {Ordinal: 2, Value: from}})
+	if err != nil {
+		return err
+	}
+	row := make([]driver.Value, 2)
+	for {
+		if err = found.Next(row); err != nil {
+			break
+		}
+		at, isAt := row[0].(int64)
+		n, isN := row[1].(int64)
+		if !isAt || !isN {
+			err = errors.New("limit_counter holds what is no number")
+			break
+		}
+		place(at, n)
+	}
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return errors.Join(err, found.Close())
+}
+
 // close frees the statements while their connection lives.
 func (s *sqliteWriter) close(d *sql.DB) error {
 	if s.conn == nil {
@@ -114,7 +149,7 @@ func (s *sqliteWriter) close(d *sql.DB) error {
 			return nil // they went with it
 		}
 		var errs []error
-		for _, stmt := range []driver.StmtExecContext{s.begin, s.commit, s.rollback, s.insert, s.many, s.setHead} {
+		for _, stmt := range []driver.StmtExecContext{s.begin, s.commit, s.rollback, s.insert, s.many, s.setHead, s.load, s.store, s.drop} {
 			errs = append(errs, stmt.(driver.Stmt).Close())
 		}
 		s.conn = nil

@@ -20,6 +20,8 @@ type Verdict struct {
 	Head        string `json:"head"`        // hash of the last good row
 	Checkpoints int64  `json:"checkpoints"` // checked, with signature and root
 	Signed      int64  `json:"signed_to"`   // last row that a checkpoint covers
+	// Counter names a counter of a limit that is not what the rows used; the next start makes it anew from them. Empty: all are.
+	Counter string `json:"counter,omitempty"`
 }
 
 // Known is what whoever verifies kept elsewhere. It is what makes a record that was wholly rewritten, together with
@@ -46,6 +48,9 @@ type verification struct {
 	more   bool                   // there may be checkpoints after those
 	known  map[int64][]Checkpoint // by size, kept elsewhere
 	begins string                 // note of the checkpoint that the record begins after
+	kept   tally                  // counters of limits when the walk began
+	made   tally                  // the same, made from the rows walked
+	newest int64                  // time of the last row when the walk began
 }
 
 // Verify walks the whole chain: every seq present, every hash right, every checkpoint signed and the root of exactly the rows
@@ -59,11 +64,21 @@ func Verify(ctx context.Context, d *db.DB, known Known) (Verdict, error) {
 			return Verdict{}, err
 		}
 	}
-	end, last, err := extent(ctx, d)
+	var end *head
+	err := d.View(ctx, func(tx *sql.Tx) (err error) { // all as of one moment
+		if end, v.last, err = extent(ctx, tx); err != nil {
+			return err
+		}
+		if err := tx.QueryRowContext(ctx, `SELECT COALESCE((SELECT at FROM audit_events WHERE seq = $1), 0)`, v.last).Scan(&v.newest); err != nil {
+			return unreadable(err)
+		}
+		v.kept, err = keptCounters(ctx, tx)
+		return err
+	})
 	if err != nil {
 		return Verdict{}, err
 	}
-	v.last, v.Whole = last, true
+	v.Whole = true
 	if err := v.begin(); err != nil || !v.Whole {
 		return v.Verdict, err
 	}
@@ -88,6 +103,7 @@ func Verify(ctx context.Context, d *db.DB, known Known) (Verdict, error) {
 		return v.Verdict, nil
 	}
 	err = v.ending(end)
+	v.Counter = v.kept.differs(v.made, v.newest)
 	return v.Verdict, err
 }
 
@@ -105,7 +121,7 @@ func (v *verification) begin() error {
 	}
 	v.begins, v.seq, v.Head, v.FirstSeq, v.Rows = c.Note, c.Size, c.Chain, c.Size+1, 0
 	v.tree, v.ahead, v.more = tree{}, nil, true
-	v.Checkpoints, v.Signed, v.done = 0, c.Size, nil
+	v.Checkpoints, v.Signed, v.done, v.made = 0, c.Size, nil, tally{}
 	if c.Size == 0 {
 		return nil
 	}
@@ -146,10 +162,12 @@ func (v *verification) expect(notes []string) error {
 }
 
 // extent reads the stored head (nil: missing or damaged) and the last seq, in one statement and so at one moment.
-func extent(ctx context.Context, d *db.DB) (*head, int64, error) {
+func extent(ctx context.Context, q interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}) (*head, int64, error) {
 	var text sql.NullString
 	var last int64
-	err := d.Read.QueryRowContext(ctx, `SELECT (SELECT value FROM setting WHERE name = 'audit_head'), (SELECT COALESCE(MAX(seq), 0) FROM audit_events)`).Scan(&text, &last)
+	err := q.QueryRowContext(ctx, `SELECT (SELECT value FROM setting WHERE name = 'audit_head'), (SELECT COALESCE(MAX(seq), 0) FROM audit_events)`).Scan(&text, &last)
 	if err != nil {
 		return nil, 0, unreadable(err)
 	}
@@ -211,6 +229,9 @@ func (v *verification) rows() error {
 		}
 		v.done = v.tree.add(h, v.done)
 		v.Rows, v.seq, v.Head = v.Rows+1, e.Seq, e.Hash
+		if e.At >= v.newest-kept {
+			v.made.row(e.Slots, e.At)
+		}
 		if err := v.signed(); err != nil || !v.Whole {
 			return err
 		}
@@ -291,7 +312,7 @@ func (v *verification) ending(end *head) error {
 	}
 	if len(v.ahead) > 0 {
 		// It may be a new one of rows that came during the walk: ask for the last row again.
-		if _, last, err := extent(v.ctx, v.d); err != nil {
+		if _, last, err := extent(v.ctx, v.d.Read); err != nil {
 			return err
 		} else if last < v.ahead[0].size {
 			v.bad(v.seq+1, fmt.Sprintf("the row is missing: the record ends here, but a checkpoint covers %d rows", v.ahead[0].size))

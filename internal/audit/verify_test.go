@@ -15,7 +15,7 @@ func TestVerifyFindsTampering(t *testing.T) {
 	copyRow := func(from, to int) string {
 		return fmt.Sprintf(`INSERT INTO audit_events SELECT %d, id, at, kind, trace_id, workspace_id, agent_id, person_id, task_id, key_id, door, method,
 			server_id, server_name, tool_id, tool_name, fingerprint, decision, stage, rule_id, reason, approval_id, status, error_class,
-			latency_us, args_digest, args_size, args_body, result_digest, result_size, result_body, prev_hash, hash FROM audit_events WHERE seq = %d`, to, from)
+			latency_us, args_digest, args_size, args_body, result_digest, result_size, result_body, prev_hash, hash, slots FROM audit_events WHERE seq = %d`, to, from)
 	}
 	for _, c := range []struct {
 		name    string
@@ -65,7 +65,7 @@ func TestVerifyFindsEveryChangedColumn(t *testing.T) {
 	}
 	r.end()
 	columns := columnsOf(t)
-	if len(columns) != 33 {
+	if len(columns) != 34 {
 		t.Fatalf("%d columns", len(columns))
 	}
 	for _, column := range columns {

@@ -26,6 +26,8 @@ type Log struct {
 	sqlite       sqliteWriter // on SQLite
 	insert, many *sql.Stmt    // on PostgreSQL
 	setHead      *sql.Stmt
+	load         *sql.Stmt // counters of limits
+	store, drop  *sql.Stmt
 
 	mu      sync.Mutex
 	queue   []*entry
@@ -52,6 +54,7 @@ type entry struct {
 	event   *Event
 	power   bool
 	content [sha256.Size]byte
+	refused *Exhausted // it did not get its slots
 	done    chan error // capacity 1
 }
 
@@ -72,22 +75,33 @@ func New(ctx context.Context, o Options) (*Log, error) {
 		o.Redactor = new(secret.Redactor)
 	}
 	l := &Log{o: o, wake: make(chan struct{}, 1)}
-	if err := o.DB.Tx(ctx, func(tx *sql.Tx) error { return l.startHead(ctx, tx) }); err != nil {
+	f := Filter{From: o.Now().Add(-KeepAtLeast).UnixMicro()}
+	if err := f.narrow(ctx, o.DB); err != nil {
+		return nil, err
+	}
+	err := o.DB.Tx(ctx, func(tx *sql.Tx) error {
+		if err := l.startHead(ctx, tx); err != nil {
+			return err
+		}
+		return l.recount(ctx, tx, f.After) // under the lock of the head
+	})
+	if err != nil {
 		return nil, err
 	}
 	if o.DB.IsPostgres() {
 		for _, p := range []struct {
 			stmt **sql.Stmt
 			text string
-		}{{&l.insert, insertSQL(1, true)}, {&l.many, insertSQL(wide, true)}, {&l.setHead, setHeadSQL}} {
-			var err error
+		}{
+			{&l.insert, insertSQL(1, true)}, {&l.many, insertSQL(wide, true)}, {&l.setHead, setHeadSQL},
+			{&l.load, loadSlotSQL}, {&l.store, storeSlotSQL}, {&l.drop, dropSlotSQL},
+		} {
 			if *p.stmt, err = o.DB.Write.PrepareContext(ctx, p.text); err != nil {
 				return nil, unwritable(err)
 			}
 		}
 	}
 	if o.Box != nil {
-		var err error
 		if l.keeper, err = newKeeper(ctx, l); err != nil {
 			return nil, errors.Join(err, l.close())
 		}
@@ -101,12 +115,13 @@ func unwritable(err error) *fault.Error {
 
 // Write adds a row and returns when it is as durable as asked. An error means
 // that the row is not in the record: the caller must fail closed. The end of
-// ctx does not take a row back: the outcome of a call belongs in the record also when its caller has gone.
+// ctx does not take a row back: the outcome of a call belongs in the record also when its caller has gone. *Exhausted is the
+// error of a row that wanted slots of a limit (Event.Reserve) which is used up.
 // Write takes e until it returns and fills its digests, bodies, Seq, ID and hashes.
 func (l *Log) Write(ctx context.Context, e *Event, d Durability) error {
 	l.prepare(e)
 	n := entries.Get().(*entry)
-	n.event, n.power, n.content = e, d == Power || l.o.PowerSafe, e.content()
+	n.event, n.power, n.content, n.refused = e, d == Power || l.o.PowerSafe, e.content(), nil
 	l.mu.Lock()
 	if l.stopped {
 		l.mu.Unlock()
@@ -268,7 +283,11 @@ func (l *Log) commit(batch []*entry) {
 		err = unwritable(err)
 	}
 	for _, n := range batch {
-		n.done <- err
+		if err == nil && n.refused != nil {
+			n.done <- n.refused
+		} else {
+			n.done <- err
+		}
 	}
 }
 
@@ -306,6 +325,9 @@ func (l *Log) writePostgres(ctx context.Context, batch []*entry) (at head, err e
 	if at, err = readHead(ctx, tx, true); err != nil {
 		return at, err
 	}
+	if batch, err = l.reserve(batch, l.postgresCounters(ctx, tx)); err != nil {
+		return at, err
+	}
 	one, many := tx.StmtContext(ctx, l.insert), tx.StmtContext(ctx, l.many)
 	at, err = l.insertAll(at, batch, func(wide bool, args []any) error {
 		stmt := one
@@ -322,6 +344,30 @@ func (l *Log) writePostgres(ctx context.Context, batch []*entry) (at head, err e
 		return at, err
 	}
 	return at, tx.Commit()
+}
+
+func (l *Log) postgresCounters(ctx context.Context, tx *sql.Tx) counters {
+	exec := func(stmt *sql.Stmt) func(args ...any) error {
+		return func(args ...any) error {
+			_, err := tx.StmtContext(ctx, stmt).ExecContext(ctx, args...)
+			return err
+		}
+	}
+	return counters{store: exec(l.store), drop: exec(l.drop), load: func(name string, from int64, place func(at, n int64)) error {
+		found, err := tx.StmtContext(ctx, l.load).QueryContext(ctx, name, from)
+		if err != nil {
+			return err
+		}
+		defer found.Close()
+		for found.Next() {
+			var at, n int64
+			if err := found.Scan(&at, &n); err != nil {
+				return err
+			}
+			place(at, n)
+		}
+		return found.Err()
+	}}
 }
 
 // Batches is how many transactions have been committed; with the number of rows it tells how well they share.
@@ -375,5 +421,5 @@ func (l *Log) close() error {
 	if !l.o.DB.IsPostgres() {
 		return l.sqlite.close(l.o.DB.Write)
 	}
-	return errors.Join(l.insert.Close(), l.many.Close(), l.setHead.Close())
+	return errors.Join(l.insert.Close(), l.many.Close(), l.setHead.Close(), l.load.Close(), l.store.Close(), l.drop.Close())
 }

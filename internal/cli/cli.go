@@ -87,7 +87,7 @@ type commands struct {
 	Audit struct {
 		List   auditListCmd   `cmd:"" help:"List the record, newest first."`
 		Show   auditShowCmd   `cmd:"" help:"Show all rows of one attempt."`
-		Verify auditVerifyCmd `cmd:"" help:"Verify the record: exit 0 when it is whole, 1 with the first bad row."`
+		Verify auditVerifyCmd `cmd:"" help:"Verify the record: exit 0 when it is whole, 1 with the first bad row or a counter of a limit that is not what the rows used."`
 
 		Checkpoint   auditCheckpointCmd   `cmd:"" help:"Print the newest signed checkpoint, to be kept elsewhere."`
 		Proof        auditProofCmd        `cmd:"" help:"Fetch the proof that a row is in the record, and check it here."`

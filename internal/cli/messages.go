@@ -58,6 +58,7 @@ var messages = map[string]message{
 	"person_added":     {"Created %s with the role %s. Next: doorward key add --person %[1]s", "%s mit der Rolle %s angelegt. Weiter: doorward key add --person %[1]s"},
 	"record_whole":     {"The record is whole: %d rows, head %s.", "Das Protokoll ist unversehrt: %d Zeilen, Ende %s."},
 	"record_broken":    {"The record is broken at row %d: %s (%d rows before it are good)", "Das Protokoll ist ab Zeile %d verletzt: %s (%d Zeilen davor sind gut)"},
+	"record_counter":   {"The counter of a limit, %s, is not what the rows used; the next start of the server makes it anew.", "Der Zähler einer Grenze, %s, ist nicht, was die Zeilen verbraucht haben; der nächste Start des Servers stellt ihn neu her."},
 	"record_signed":    {"%d checkpoints checked; signed up to row %d.", "%d Prüfpunkte geprüft; unterschrieben bis Zeile %d."},
 	"proof_good":       {"Row %d (%s) is in the record of %d rows that this checkpoint signs; %d hashes checked.", "Zeile %d (%s) steht im Protokoll von %d Zeilen, das dieser Prüfpunkt unterschreibt; %d Prüfsummen nachgerechnet."},
 	"proof_bad":        {"The proof is not good: %s", "Der Nachweis stimmt nicht: %s"},

@@ -192,10 +192,13 @@ func (c *auditVerifyCmd) Run(e *env) error {
 	case v.Whole:
 		e.print("record_whole", v.Rows, v.Head)
 		e.print("record_signed", v.Checkpoints, v.Signed)
+		if v.Counter != "" {
+			e.print("record_counter", v.Counter)
+		}
 	default:
 		e.print("record_broken", v.BadSeq, v.Why, v.Rows)
 	}
-	if err == nil && !v.Whole {
+	if err == nil && (!v.Whole || v.Counter != "") {
 		return exitCode(1)
 	}
 	return err
