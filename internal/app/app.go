@@ -97,10 +97,14 @@ func New(ctx context.Context, cfg *config.Config, log Logger, first func(Keys)) 
 		Redact:    a.redactor.Redact, ConnectTimeout: cfg.Upstream.ConnectTimeout, MaxMessage: int(cfg.MaxMessage),
 		Parallel: cfg.Upstream.Parallel, KillGrace: cfg.Upstream.KillGrace,
 	})
+	if s := cfg.Confirmation.Secret; s != "" && len(s) < gate.MinConfirmationSecret {
+		a.log.Warn("the confirmation secret is shorter than 32 bytes: calls that need confirmation are refused")
+	}
 	if a.gate, err = gate.New(gate.Deps{
 		DB: a.db, Auth: a.auth, Catalog: a.catalog, Upstream: a.pool, Audit: a.audit, Redactor: a.redactor, Now: time.Now,
 		ApprovalTTL: cfg.Approvals.TTL, HoldFor: cfg.Approvals.Hold, PublicURL: a.PublicURL(),
 		StateKey: box.Key("request state"),
+		ConfirmationSecrets: []string{cfg.Confirmation.Secret, cfg.Confirmation.Previous},
 	}); err != nil {
 		return a, err
 	}

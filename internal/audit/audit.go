@@ -89,7 +89,9 @@ const (
 	CancelledStat Status = "cancelled"
 	TimeoutStatus Status = "timeout"
 	UnknownStatus Status = "unknown" // it may have run
-	Invalid       Status = "invalid" // refused before any decision: bad arguments, unknown tool
+	// ConfirmationRequired: the first of two steps; nothing ran.
+	ConfirmationRequired Status = "confirmation_required"
+	Invalid              Status = "invalid" // refused before any decision: bad arguments, unknown tool
 )
 
 // Durability says what a row survives before Write returns.

@@ -104,6 +104,7 @@ func (l *loader) tools(ctx context.Context) error {
 		}
 		t.ServerName, t.Class, t.Admission = server.Name, policy.Class(class), admission(t.Fingerprint, t.AdmittedFingerprint)
 		t.Tier, _ = tierOf(server.Transport, t.Name, tier, t.Class)
+		t.Confirm = t.Confirm || confirmFixed(server.Transport, t.Name)
 		if old := l.old.byID[t.ID]; old != nil && old.seenAt == t.seenAt {
 			t.Definition = old.Definition
 			if old.Schema != nil && t.Admission == policy.Admitted {

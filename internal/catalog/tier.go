@@ -31,6 +31,11 @@ func tierOf(transport, name, stored string, class policy.Class) (policy.Tier, st
 	return t, tierAssigned
 }
 
+// confirmFixed: calls need the confirmation whatever an admin says.
+func confirmFixed(transport, name string) bool {
+	return transport == TransportBuiltin && policy.PlatformConfirms(name)
+}
+
 // exposure orders tiers by who gets them without asking: the baseline every agent, read also a task without an agent.
 func exposure(t policy.Tier) int {
 	switch t {
@@ -63,6 +68,9 @@ func (c *Catalog) SetTool(ctx context.Context, ws, serverID, toolID string, in T
 		}
 		if in.Confirm == nil || *in.Confirm == t.Confirm {
 			return nil
+		}
+		if confirmFixed(s.Transport, t.Name) {
+			return fault.New(fault.Conflict, "calls of this tool of the work platform always need confirmation").Why("mcp_confirm_fixed")
 		}
 		if !*in.Confirm && !in.ConfirmLoosening {
 			return loosening("calls would run without the two-step confirmation", "confirm")

@@ -89,6 +89,7 @@ func toolInfos(ctx context.Context, q querier, s Server, toolID string) ([]ToolI
 		if tier, t.TierSource = tierOf(s.Transport, t.Name, t.Tier, policy.Class(t.Action)); tier != policy.TierUnknown {
 			t.Tier = tier.String() // an unknown word is shown as it is stored
 		}
+		t.Confirm = t.Confirm || confirmFixed(s.Transport, t.Name)
 		t.fill(raw, admitted, hints, rules[t.ID])
 		out = append(out, t)
 	}

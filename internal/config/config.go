@@ -32,6 +32,7 @@ type Config struct {
 	Bootstrap      Bootstrap     `yaml:"bootstrap" doc:"Keys of the first start, for automation. Later starts ignore them."`
 	Upstream       Upstream      `yaml:"upstream" doc:"Connections to the servers behind Doorward."`
 	Approvals      Approvals     `yaml:"approvals" doc:"Held calls."`
+	Confirmation   Confirmation  `yaml:"confirmation" doc:"The two-step confirmation of calls."`
 	Audit          Audit         `yaml:"audit" doc:"The record."`
 	Builtins       Builtins      `yaml:"builtins" doc:"The servers inside the binary."`
 	Log            Log           `yaml:"log" doc:"Log on standard error."`
@@ -68,6 +69,12 @@ type Upstream struct {
 type Approvals struct {
 	TTL  time.Duration `yaml:"ttl" min:"1" doc:"How long a held call waits for a person before it expires."`
 	Hold time.Duration `yaml:"hold" min:"0" doc:"How long a caller that sent a progress token is kept on the line."`
+}
+
+// Confirmation is what its tokens are signed with (SC-86).
+type Confirmation struct {
+	Secret   string `yaml:"secret" secret:"true" env:"SUPACLOUD_MCP_CONFIRMATION_SECRET" doc:"Signs the tokens of the two-step confirmation, at least 32 bytes. Empty or shorter: calls that need confirmation are refused."`
+	Previous string `yaml:"previous" secret:"true" env:"SUPACLOUD_MCP_CONFIRMATION_SECRET_PREVIOUS" doc:"The secret before, while it is being replaced: its tokens are accepted, none is signed with it."`
 }
 
 // Audit tunes the record.

@@ -44,6 +44,9 @@ func walk(v reflect.Value, prefix string, out *[]field) {
 			key: key, env: envName(key), doc: sf.Tag.Get("doc"),
 			secret: sf.Tag.Get("secret") == "true", value: v.Field(i),
 		}
+		if name := sf.Tag.Get("env"); name != "" { // a name that a source of the requirements fixes
+			f.env = name
+		}
 		if e := sf.Tag.Get("enum"); e != "" {
 			f.enum = strings.Split(e, ",")
 		}

@@ -265,6 +265,7 @@ func (g *Gate) Run(ctx context.Context) error {
 	defer tick.Stop()
 	for {
 		g.ExpireOverdue(ctx) //nolint:errcheck // the next sweep tries again; what is overdue is treated as such all the same
+		g.ForgetKeys(ctx)    //nolint:errcheck // likewise
 		select {
 		case <-ctx.Done():
 			return nil

@@ -3,6 +3,7 @@ package gate
 import (
 	"context"
 	"encoding/hex"
+	"encoding/json"
 	"math/rand/v2"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"doorward.dev/doorward/internal/auth"
 	"doorward.dev/doorward/internal/catalog"
 	"doorward.dev/doorward/internal/fault"
+	"doorward.dev/doorward/internal/mcp"
 	"doorward.dev/doorward/internal/policy"
 )
 
@@ -26,8 +28,13 @@ type attempt struct {
 	asOf    int64  // revision of the database that caller and snap hold at least
 	digest  string // of the canonical arguments, once needed
 	left    string // the request state of a held call
-	started time.Time
-	event   audit.Event
+	control control
+	// answer is what the gate itself answers with instead of calling the tool: the first step of a confirmation, a stored result,
+	// or (answerErr) the stored error of the server.
+	answer    json.RawMessage
+	answerErr *mcp.RPCError
+	started   time.Time
+	event     audit.Event
 }
 
 // nameLimit bounds names that callers made up, in the record and in answers (bytes).

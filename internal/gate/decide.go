@@ -38,6 +38,9 @@ func (a *attempt) again() error {
 		a.decided(policy.Deny, policy.StageGrant, "", reasonUnknownTool)
 		return a.unknownTool()
 	}
+	if t.Confirm && !a.control.asked {
+		return a.unconfirmed(fault.Conflict, "confirmation_added", "the tool has come to need confirmation while the call waited; call again")
+	}
 	changed := t.Fingerprint != a.tool.Fingerprint
 	a.found(t)
 	if err := a.decide(); err != nil || !changed {

@@ -80,10 +80,11 @@ type world struct {
 	audit    *audit.Log
 	endAudit func()
 	replica
-	server catalog.Server
-	tools  map[string]string // name -> tool id
-	agent  *auth.Caller
-	owner  *auth.Caller
+	secrets []string // of the confirmation
+	server  catalog.Server
+	tools   map[string]string // name -> tool id
+	agent   *auth.Caller
+	owner   *auth.Caller
 }
 
 // replica is one process on the database.
@@ -114,7 +115,7 @@ func ok(t testing.TB, err error) {
 }
 
 func newWorld(t testing.TB) *world {
-	w := &world{t: t, ctx: t.Context(), redactor: &secret.Redactor{}, tools: map[string]string{}}
+	w := &world{t: t, ctx: t.Context(), redactor: &secret.Redactor{}, tools: map[string]string{}, secrets: []string{confirmSecret}}
 	w.clock.Store(time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC).UnixMicro())
 	dir := t.TempDir()
 	w.db = must[*db.DB](t)(db.Open(w.ctx, "", dir))
@@ -165,7 +166,7 @@ func (w *world) newReplica(box *secret.Box) replica {
 	w.run(r.pool.Run)
 	r.gate = must[*gate.Gate](t)(gate.New(gate.Deps{
 		DB: w.db, Auth: r.auth, Catalog: r.catalog, Upstream: r.pool, Audit: w.audit, Redactor: w.redactor, Now: w.now,
-		PublicURL: "https://door.example",
+		PublicURL: "https://door.example", ConfirmationSecrets: w.secrets,
 	}))
 	r.gate.Hurry(5*time.Millisecond, 5*time.Millisecond, 5*time.Millisecond)
 	return r
@@ -176,7 +177,7 @@ func (w *world) second() *world {
 	box := must[*secret.Box](w.t)(secret.OpenBox(filepath.Join(w.t.TempDir(), "key")))
 	o := &world{
 		t: w.t, ctx: w.ctx, db: w.db, redactor: w.redactor, fake: w.fake, audit: w.audit, server: w.server,
-		tools: w.tools, agent: w.agent, owner: w.owner,
+		tools: w.tools, agent: w.agent, owner: w.owner, secrets: w.secrets,
 	}
 	o.clock.Store(w.clock.Load())
 	o.replica = o.newReplica(box)

@@ -45,7 +45,7 @@ const (
 // stageOrder is the path of a call.
 var stageOrder = []policy.Stage{
 	policy.StageCaller, policy.StageStop, policy.StageGrant, policy.StageServer, policy.StageAdmission, policy.StageRules,
-	policy.StageArguments, policy.StageApproval, policy.StageRecord, policy.StageDispatch,
+	policy.StageArguments, policy.StageConfirm, policy.StageApproval, policy.StageRecord, policy.StageDispatch,
 }
 
 // Explain says which stage decides a call of tool ("server/tool") by caller, and why. It is for people who
@@ -59,6 +59,7 @@ func (g *Gate) Explain(ctx context.Context, caller *auth.Caller, tool string, ar
 	}
 	e := Explanation{Tool: t.ServerName + "/" + t.Name, Agent: callerName(a.caller)}
 	a.found(t)
+	a.takeControl()
 	o := a.occasion()
 	if len(args) == 0 {
 		o.unknown = policy.Args
@@ -70,6 +71,7 @@ func (g *Gate) Explain(ctx context.Context, caller *auth.Caller, tool string, ar
 	}
 	if a.verdict.Action != policy.Deny {
 		e.arguments(a, args)
+		e.confirm(a)
 		if err := e.approval(ctx, a, args); err != nil {
 			return Explanation{}, err
 		}
@@ -180,6 +182,19 @@ func (e *Explanation) arguments(a *attempt, args json.RawMessage) {
 		return
 	}
 	e.add(policy.StageArguments, stepPass, "the arguments fit the admitted definition")
+}
+
+// confirm says whether the call takes two steps.
+func (e *Explanation) confirm(a *attempt) {
+	switch {
+	case e.Verdict.Action == policy.Deny: // the arguments
+	case !a.control.asked:
+		e.add(policy.StageConfirm, stepPass, "no confirmation is needed")
+	case len(a.g.confirming.secrets) == 0:
+		e.refuse(policy.StageConfirm, fault.Unavailable, reasonConfirmUnavailable, "the call needs confirmation, and no secret is set to sign one with")
+	default:
+		e.add(policy.StageConfirm, stepTighten, "the first call gives a confirmation_token, and runs nothing; the second one, with the token and an idempotency_key, runs")
+	}
 }
 
 // approval says whether a person has decided about exactly this call already.

@@ -67,6 +67,9 @@ type Deps struct {
 	ApprovalTTL, HoldFor time.Duration
 	PublicURL            string
 	StateKey             []byte // signs request states; empty: held calls have none
+	// ConfirmationSecrets sign the tokens of the two-step confirmation: the first signs, all are accepted. One that is shorter
+	// than 32 bytes is as none; without one, calls that need confirmation fail closed (SC-86).
+	ConfirmationSecrets []string
 }
 
 // Gate is the keeper. Safe for concurrent use.
@@ -76,8 +79,10 @@ type Gate struct {
 	waiting waiters
 	watch   observers
 	revised revised
-	closing chan struct{} // closed by Drain
-	drain   sync.Once
+
+	confirming confirmations
+	closing    chan struct{} // closed by Drain
+	drain      sync.Once
 
 	// How often a caller that waits hears of it, the database is asked for decisions of other
 	// processes, and overdue approvals are swept. Tests shorten them.
@@ -102,7 +107,7 @@ func New(d Deps) (*Gate, error) {
 		d.HoldFor = 50 * time.Second
 	}
 	return &Gate{
-		Deps: d, closing: make(chan struct{}),
+		Deps: d, closing: make(chan struct{}), confirming: newConfirmations(d.ConfirmationSecrets),
 		progressEvery: 5 * time.Second, pollEvery: time.Second, sweepEvery: 5 * time.Second,
 	}, nil
 }
@@ -116,9 +121,14 @@ func (g *Gate) Call(ctx context.Context, c *Call) (Result, error) {
 	}
 	a := g.begin(c)
 	if err := a.pass(ctx); err != nil {
+		a.releaseKey(ctx)
 		return a.refused(ctx, err)
 	}
+	if a.answered() {
+		return a.own(ctx)
+	}
 	raw, err := a.dispatch(ctx)
+	a.keepResult(ctx, raw, err)
 	return a.outcome(ctx, raw, err)
 }
 
@@ -127,13 +137,20 @@ func (a *attempt) pass(ctx context.Context) error {
 	if err := a.resolve(); err != nil { // caller, stop, grant: which tool, and may the caller know it
 		return err
 	}
+	a.takeControl()
 	if err := a.decide(); err != nil { // stop, grant, server, admission, rules
 		return err
 	}
 	if err := a.checkArguments(); err != nil { // the schema of the admitted definition
 		return err
 	}
+	if err := a.confirm(ctx); err != nil || a.answered() { // two steps, and once only, where the tool asks for it
+		return err
+	}
 	if err := a.approval(ctx); err != nil { // a person, where the decision asks for one
+		return err
+	}
+	if err := a.runKey(ctx); err != nil {
 		return err
 	}
 	return a.intent(ctx) // durable before a tool with side effects runs

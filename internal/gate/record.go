@@ -22,7 +22,7 @@ func (a *attempt) intent(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return a.cancelled(err)
 	}
-	if a.tool.Class == policy.Read {
+	if a.tool.Class == policy.Read && !a.control.asked {
 		return nil
 	}
 	row := a.event
@@ -52,6 +52,24 @@ func (a *attempt) outcome(ctx context.Context, raw json.RawMessage, err error) (
 		return r, a.upstreamFault(err)
 	}
 	r.Raw = raw
+	return r, nil
+}
+
+// answered: the gate answers by itself.
+func (a *attempt) answered() bool { return a.answer != nil || a.answerErr != nil }
+
+// own records and gives the gate's own answer.
+func (a *attempt) own(ctx context.Context) (Result, error) {
+	r := Result{TraceID: a.call.TraceID, Raw: a.answer}
+	if a.answerErr != nil {
+		a.event.Status, a.event.ErrorClass = outcomeStatus(nil, a.answerErr)
+	}
+	if werr := a.write(ctx); werr != nil {
+		return Result{TraceID: r.TraceID}, a.unrecorded(werr, "the answer could not be recorded; try again later")
+	}
+	if a.answerErr != nil {
+		return Result{TraceID: r.TraceID}, a.answerErr
+	}
 	return r, nil
 }
 

@@ -145,6 +145,7 @@ server: pass
 admission: pass
 rules: pass
 arguments: pass
+confirm: pass
 approval: pass
 record: pass
 dispatch: pass
@@ -158,6 +159,7 @@ server: pass
 admission: pass
 rules: tighten
 arguments: pass
+confirm: pass
 approval: tighten
 record: pass
 dispatch: pass
@@ -178,6 +180,7 @@ server: pass
 admission: pass
 rules: tighten
 arguments: pass
+confirm: pass
 approval: refuse
 record: not reached
 dispatch: not reached
@@ -191,6 +194,7 @@ server: pass
 admission: pass
 rules: tighten
 arguments: refuse
+confirm: not reached
 approval: not reached
 record: not reached
 dispatch: not reached
@@ -204,6 +208,7 @@ server: not reached
 admission: not reached
 rules: not reached
 arguments: not reached
+confirm: not reached
 approval: not reached
 record: not reached
 dispatch: not reached

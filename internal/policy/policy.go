@@ -63,17 +63,19 @@ type Stage string
 
 // The stages, in their order.
 const (
-	StageCaller    Stage = "caller"
-	StageStop      Stage = "stop"
-	StageGrant     Stage = "grant"
-	StageServer    Stage = "server"
-	StageAdmission Stage = "admission"
-	StageRules     Stage = "rules"
-	StageArguments Stage = "arguments"
-	StageApproval  Stage = "approval"
-	StageLimits    Stage = "limits"
-	StageRecord    Stage = "record"
-	StageDispatch  Stage = "dispatch"
+	StageCaller      Stage = "caller"
+	StageStop        Stage = "stop"
+	StageGrant       Stage = "grant"
+	StageServer      Stage = "server"
+	StageAdmission   Stage = "admission"
+	StageRules       Stage = "rules"
+	StageArguments   Stage = "arguments"
+	StageConfirm     Stage = "confirm"
+	StageIdempotency Stage = "idempotency"
+	StageApproval    Stage = "approval"
+	StageLimits      Stage = "limits"
+	StageRecord      Stage = "record"
+	StageDispatch    Stage = "dispatch"
 )
 
 // Admission is the state of a tool (PV-2).

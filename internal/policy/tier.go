@@ -109,3 +109,6 @@ func PlatformTier(name string) (Tier, bool) {
 	t, ok := platform[name]
 	return t, ok
 }
+
+// PlatformConfirms reports whether calls of a tool of the work platform need the two-step confirmation (SC-71).
+func PlatformConfirms(name string) bool { return name == "app.deploy" || name == "app.migration.apply" }
