@@ -161,6 +161,9 @@ func (d *Door) operate(c *restCall, rt route) (any, error) {
 		err := fault.New(fault.Forbidden, "this needs a person with the role %s", rt.min).Why("INSUFFICIENT_PERMISSIONS")
 		return nil, errors.Join(err, d.note(c, start, err))
 	}
+	if err := rt.checkQuery(c); err != nil {
+		return nil, err
+	}
 	if !rt.change || rt.own {
 		return rt.serve(d, c)
 	}

@@ -190,15 +190,17 @@ func (d *Door) listKeys(c *restCall) (any, error) {
 	return map[string]any{"keys": orEmpty(list)}, err
 }
 
+type keyInput struct {
+	AgentID   string `json:"agent_id"`
+	PersonID  string `json:"person_id"`
+	Name      string `json:"name"`
+	ExpiresAt int64  `json:"expires_at"` // unix microseconds
+	ExpiresIn string `json:"expires_in"` // a duration such as 720h
+}
+
 // createKey makes a key for an agent or a person. Nobody makes a key that may do more than they may.
 func (d *Door) createKey(c *restCall) (any, error) {
-	var in struct {
-		AgentID   string `json:"agent_id"`
-		PersonID  string `json:"person_id"`
-		Name      string `json:"name"`
-		ExpiresAt int64  `json:"expires_at"` // unix microseconds
-		ExpiresIn string `json:"expires_in"` // a duration such as 720h
-	}
+	var in keyInput
 	if err := c.decode(&in); err != nil {
 		return nil, err
 	}
@@ -276,8 +278,13 @@ func (d *Door) listPeople(c *restCall) (any, error) {
 	return map[string]any{"people": orEmpty(list)}, err
 }
 
+type personInput struct {
+	Name string `json:"name"`
+	Role string `json:"role"`
+}
+
 func (d *Door) createPerson(c *restCall) (any, error) {
-	var in struct{ Name, Role string }
+	var in personInput
 	if err := c.decode(&in); err != nil {
 		return nil, err
 	}

@@ -27,8 +27,13 @@ func orEmpty[T any](list []T) []T {
 	return list
 }
 
+type admitInput struct {
+	Action      string `json:"action"`
+	Fingerprint string `json:"fingerprint"`
+}
+
 func (d *Door) admitTool(c *restCall) (any, error) {
-	var in struct{ Action, Fingerprint string }
+	var in admitInput
 	s, err := d.server(c)
 	if err == nil {
 		err = c.decode(&in)
@@ -40,10 +45,12 @@ func (d *Door) admitTool(c *restCall) (any, error) {
 	return d.decided(c, t, in.Action, err)
 }
 
+type suggestionsInput struct {
+	ToolIDs []string `json:"tool_ids"`
+}
+
 func (d *Door) admitSuggestions(c *restCall) (any, error) {
-	var in struct {
-		ToolIDs []string `json:"tool_ids"`
-	}
+	var in suggestionsInput
 	s, err := d.server(c)
 	if err == nil {
 		err = c.decode(&in)
@@ -55,12 +62,14 @@ func (d *Door) admitSuggestions(c *restCall) (any, error) {
 	return map[string]any{"admitted": n}, err
 }
 
+type verdictInput struct {
+	Action           string `json:"action"`
+	Reason           string `json:"reason"`
+	ConfirmLoosening bool   `json:"confirm_loosening"`
+}
+
 func (d *Door) setVerdict(c *restCall) (any, error) {
-	var in struct {
-		Action           string `json:"action"`
-		Reason           string `json:"reason"`
-		ConfirmLoosening bool   `json:"confirm_loosening"`
-	}
+	var in verdictInput
 	s, err := d.server(c)
 	if err == nil {
 		err = c.decode(&in)
@@ -104,15 +113,17 @@ func (d *Door) listPolicies(c *restCall) (any, error) {
 	return map[string]any{"policies": orEmpty(list)}, err
 }
 
+type policyInput struct {
+	Action    string `json:"action"`
+	ToolID    string `json:"mcp_tool_id"`
+	AgentID   string `json:"agent_id"`
+	Condition string `json:"condition"`
+	Reason    string `json:"reason"`
+}
+
 // createPolicy adds a rule. A stricter one is an editor's to make, an allowing one an admin's (PV-27).
 func (d *Door) createPolicy(c *restCall) (any, error) {
-	var in struct {
-		Action    string `json:"action"`
-		ToolID    string `json:"mcp_tool_id"`
-		AgentID   string `json:"agent_id"`
-		Condition string `json:"condition"`
-		Reason    string `json:"reason"`
-	}
+	var in policyInput
 	if err := c.decode(&in); err != nil {
 		return nil, err
 	}
@@ -218,11 +229,13 @@ func (d *Door) approvalStatus(c *restCall) (any, error) {
 func (d *Door) approveCall(c *restCall) (any, error) { return d.decide(c, true) }
 func (d *Door) denyCall(c *restCall) (any, error)    { return d.decide(c, false) }
 
+type decisionInput struct {
+	Reason string `json:"reason"`
+}
+
 // decide takes nobody's word for who decides: it is the person whose key was sent (case 9).
 func (d *Door) decide(c *restCall, approve bool) (any, error) {
-	var in struct {
-		Reason string `json:"reason"`
-	}
+	var in decisionInput
 	if err := c.decode(&in); err != nil {
 		return nil, err
 	}

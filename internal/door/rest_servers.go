@@ -78,11 +78,13 @@ func (d *Door) showServer(c *restCall) (any, error) {
 	return out, nil
 }
 
+type registerInput struct {
+	catalog.Spec
+	IsProxied *bool `json:"is_proxied"`
+}
+
 func (d *Door) registerServer(c *restCall) (any, error) {
-	var in struct {
-		catalog.Spec
-		IsProxied *bool `json:"is_proxied"`
-	}
+	var in registerInput
 	if err := c.decode(&in); err != nil {
 		return nil, err
 	}
@@ -139,6 +141,15 @@ func (d *Door) importServers(c *restCall) (any, error) {
 	return map[string]any{"servers": added, "skipped": left}, nil
 }
 
+type updateInput struct {
+	*catalog.Spec
+	// Maps are replaced as a whole: decoding into the stored ones would merge.
+	Env     *map[string]string `json:"env"`
+	Headers *map[string]string `json:"headers"`
+	Args    *[]string          `json:"args"`
+	Status  string             `json:"status"`
+}
+
 // updateServer changes the given fields; a masked secret keeps what is stored.
 func (d *Door) updateServer(c *restCall) (any, error) {
 	s, err := d.server(c)
@@ -149,14 +160,7 @@ func (d *Door) updateServer(c *restCall) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	in := struct {
-		*catalog.Spec
-		// Maps are replaced as a whole: decoding into the stored ones would merge.
-		Env     *map[string]string `json:"env"`
-		Headers *map[string]string `json:"headers"`
-		Args    *[]string          `json:"args"`
-		Status  string             `json:"status"`
-	}{Spec: &spec}
+	in := updateInput{Spec: &spec}
 	if err := c.decode(&in); err != nil {
 		return nil, err
 	}
@@ -212,11 +216,13 @@ func (d *Door) scanServer(c *restCall) (any, error) {
 	return res, nil
 }
 
+type approveInput struct {
+	Tools  []catalog.Choice `json:"tools"`
+	ScanID string           `json:"scan_id"`
+}
+
 func (d *Door) approveServer(c *restCall) (any, error) {
-	var in struct {
-		Tools  []catalog.Choice `json:"tools"`
-		ScanID string           `json:"scan_id"`
-	}
+	var in approveInput
 	s, err := d.server(c)
 	if err == nil {
 		err = c.decode(&in)

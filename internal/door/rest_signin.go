@@ -79,13 +79,19 @@ func (d *Door) sameSite(r *http.Request) error {
 	return nil
 }
 
+type loginInput struct {
+	Name      string `json:"name"`
+	Password  string `json:"password"`
+	Workspace string `json:"workspace"`
+}
+
 // signIn begins a session. Attempts that were checked stand in the record; those that a lock refused unchecked do not, or
 // a stranger could fill it.
 func (d *Door) signIn(c *restCall) (any, error) {
 	if err := d.sameSite(c.Request); err != nil {
 		return nil, err
 	}
-	var in struct{ Name, Password, Workspace string }
+	var in loginInput
 	if err := c.decode(&in); err != nil {
 		return nil, err
 	}
@@ -157,11 +163,13 @@ func (d *Door) whoAmI(c *restCall) (any, error) {
 	return out, nil
 }
 
+type personChange struct {
+	Role     *string `json:"role"`
+	Disabled *bool   `json:"disabled"`
+}
+
 func (d *Door) updatePerson(c *restCall) (any, error) {
-	var in struct {
-		Role     *string `json:"role"`
-		Disabled *bool   `json:"disabled"`
-	}
+	var in personChange
 	if err := c.decode(&in); err != nil {
 		return nil, err
 	}
@@ -184,10 +192,15 @@ func (d *Door) updatePerson(c *restCall) (any, error) {
 	return p, nil
 }
 
+type passwordInput struct {
+	Password string `json:"password"`
+	Current  string `json:"current"`
+}
+
 // setPassword sets a password. With a session one's own needs the current one, so that a browser left open does not give the account away;
 // that of others needs an admin whose role is not below theirs.
 func (d *Door) setPassword(c *restCall) (any, error) {
-	var in struct{ Password, Current string }
+	var in passwordInput
 	if err := c.decode(&in); err != nil {
 		return nil, err
 	}

@@ -32,14 +32,16 @@ func (d *Door) showTask(c *restCall) (any, error) {
 	return t, nil
 }
 
+type taskInput struct {
+	Title     string `json:"title"`
+	AgentID   string `json:"agent_id"`
+	ProjectID string `json:"project_id"`
+	TTL       string `json:"ttl"` // a duration such as 30m
+}
+
 // createTask starts a task on behalf of the caller. Without an agent it may only read.
 func (d *Door) createTask(c *restCall) (any, error) {
-	var in struct {
-		Title     string `json:"title"`
-		AgentID   string `json:"agent_id"`
-		ProjectID string `json:"project_id"`
-		TTL       string `json:"ttl"` // a duration such as 30m
-	}
+	var in taskInput
 	if err := c.decode(&in); err != nil {
 		return nil, err
 	}
