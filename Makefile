@@ -11,7 +11,7 @@ LDFLAGS := -s -w -X doorward.dev/doorward/internal/cli.version=$(VERSION)
 TOOL    := go tool -modfile=devtools/go.mod
 
 .DEFAULT_GOAL := build
-.PHONY: build demo test unit outside check lint vuln fuzz chaos bench fmt generate setup clean
+.PHONY: build demo test unit outside postgres check lint vuln fuzz chaos bench fmt generate setup clean
 
 build: ## the binary: bin/doorward
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/doorward ./cmd/doorward
@@ -33,7 +33,11 @@ unit: ## format, vet and the tests of the packages
 outside: setup ## the built binary from outside: cases, real peers, conformance
 	go test -count=1 -timeout 15m -p 1 ./test/cases ./test/replicas ./test/peers ./test/conformance ./test/bench/run
 
-check: test lint vuln fuzz chaos ## everything
+postgres: ## the tests of the gate and the doors once more, on PostgreSQL
+	bash test/postgres.sh
+	DOORWARD_TEST_DATABASE=postgres go test -count=1 -timeout 15m ./internal/gate ./internal/door
+
+check: test postgres lint vuln fuzz chaos ## everything
 
 lint: ## SA1019 (deprecated) is off: older revisions of the protocol are spoken, and tested, on purpose
 	$(TOOL) staticcheck -checks inherit,-SA1019 ./...

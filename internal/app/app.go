@@ -103,7 +103,7 @@ func New(ctx context.Context, cfg *config.Config, log Logger, first func(Keys)) 
 	if a.gate, err = gate.New(gate.Deps{
 		DB: a.db, Auth: a.auth, Catalog: a.catalog, Upstream: a.pool, Audit: a.audit, Redactor: a.redactor, Now: time.Now,
 		ApprovalTTL: cfg.Approvals.TTL, HoldFor: cfg.Approvals.Hold, PublicURL: a.PublicURL(),
-		StateKey: box.Key("request state"),
+		StateKey:            box.Key("request state"),
 		ConfirmationSecrets: []string{cfg.Confirmation.Secret, cfg.Confirmation.Previous},
 	}); err != nil {
 		return a, err

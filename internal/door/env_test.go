@@ -28,6 +28,7 @@ import (
 	"doorward.dev/doorward/internal/gate"
 	"doorward.dev/doorward/internal/mcp"
 	"doorward.dev/doorward/internal/secret"
+	"doorward.dev/doorward/internal/testkit"
 	"doorward.dev/doorward/internal/upstream"
 )
 
@@ -109,7 +110,7 @@ func newWorld(t testing.TB, change ...func(*door.Deps)) *world {
 	t.Helper()
 	w := &world{t: t, ctx: t.Context(), redactor: &secret.Redactor{}}
 	dir := t.TempDir()
-	w.db = must(db.Open(w.ctx, "", dir))(t)
+	w.db = must(db.Open(w.ctx, testkit.Database(t), dir))(t)
 	t.Cleanup(func() { w.db.Close() })
 	box := must(secret.OpenBox(filepath.Join(dir, "key")))(t)
 	log := must(audit.New(w.ctx, audit.Options{DB: w.db, Redactor: w.redactor, Now: time.Now}))(t)

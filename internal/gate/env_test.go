@@ -21,6 +21,7 @@ import (
 	"doorward.dev/doorward/internal/gate"
 	"doorward.dev/doorward/internal/mcp"
 	"doorward.dev/doorward/internal/secret"
+	"doorward.dev/doorward/internal/testkit"
 	"doorward.dev/doorward/internal/upstream"
 )
 
@@ -81,6 +82,7 @@ type world struct {
 	endAudit func()
 	replica
 	secrets []string // of the confirmation
+	text    string   // the argument of write_note, as TestEveryPairOfStages calls it
 	server  catalog.Server
 	tools   map[string]string // name -> tool id
 	agent   *auth.Caller
@@ -115,10 +117,10 @@ func ok(t testing.TB, err error) {
 }
 
 func newWorld(t testing.TB) *world {
-	w := &world{t: t, ctx: t.Context(), redactor: &secret.Redactor{}, tools: map[string]string{}, secrets: []string{confirmSecret}}
+	w := &world{t: t, ctx: t.Context(), redactor: &secret.Redactor{}, tools: map[string]string{}, secrets: []string{confirmSecret}, text: `"x"`}
 	w.clock.Store(time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC).UnixMicro())
 	dir := t.TempDir()
-	w.db = must[*db.DB](t)(db.Open(w.ctx, "", dir))
+	w.db = must[*db.DB](t)(db.Open(w.ctx, testkit.Database(t), dir))
 	t.Cleanup(func() { w.db.Close() })
 	w.fake = &fake{runs: map[string]int{}, defs: []json.RawMessage{json.RawMessage(readDef), json.RawMessage(writeDef)}}
 	w.startAudit()

@@ -85,7 +85,7 @@ func TestVisibleIsWhatMayBeCalled(t *testing.T) {
 		set(`UPDATE server SET state = $1 WHERE id = $2`, rapid.SampledFrom([]string{"ACTIVE", "ACTIVE", "ACTIVE", "PAUSED", "BLOCKED"}).Draw(t, "server"), s.ID)
 		for i := range 4 {
 			id := w.tools[fmt.Sprintf("many/read_%d", i)]
-			set(`UPDATE tool SET admitted_fingerprint = CASE $1 WHEN 0 THEN '' WHEN 1 THEN 'old' ELSE fingerprint END WHERE id = $2`, rapid.IntRange(0, 4).Draw(t, "admission"), id)
+			set(`UPDATE tool SET admitted_fingerprint = CASE CAST($1 AS BIGINT) WHEN 0 THEN '' WHEN 1 THEN 'old' ELSE fingerprint END WHERE id = $2`, rapid.IntRange(0, 4).Draw(t, "admission"), id)
 			for j, word := range rapid.SliceOfN(rapid.SampledFrom(words), 0, 2).Draw(t, "rules") {
 				set(`INSERT INTO policy (id, workspace_id, mcp_tool_id, action, created_at) VALUES ($1, $2, $3, $4, 1)`, fmt.Sprint(i, j), s.WorkspaceID, id, word)
 			}

@@ -45,3 +45,12 @@ func PostgresURL(t testing.TB) string {
 	u.Path = "/" + name
 	return u.String()
 }
+
+// Database is the database that the test shall open: empty (SQLite), or with DOORWARD_TEST_DATABASE=postgres as PostgresURL.
+func Database(t testing.TB) string {
+	t.Helper()
+	if os.Getenv("DOORWARD_TEST_DATABASE") != "postgres" {
+		return ""
+	}
+	return PostgresURL(t)
+}
