@@ -363,6 +363,29 @@ func TestWorkspacesAreIsolatedREST(t *testing.T) {
 	t.Logf("%d requests over %d routes", k.requests, len(door.Routes()))
 }
 
+// TestAgentsOpenNoRoute: an agent's key opens no operation but those about itself, and learns no name from the refusal.
+func TestAgentsOpenNoRoute(t *testing.T) {
+	w := newWorld(t)
+	own, key := w.furnish("own")
+	before := w.dump(w.owner.WorkspaceID)
+	for _, rt := range door.Routes() {
+		body := ""
+		if texts := own.bodies()[rt.Name]; len(texts) > 0 && rt.Method != "GET" {
+			body = texts[0]
+		}
+		if rt.Open || rt.Agents {
+			continue
+		}
+		a := w.wire(fill(t, rt, func(int) place { return own })).with("Authorization", "Bearer "+key).send(rt.Method, body)
+		if a.status != 403 || !strings.Contains(a.body, "INSUFFICIENT_PERMISSIONS") || strings.Contains(a.body, "own-") || strings.Contains(a.body, "own_") {
+			t.Errorf("%s %s: %d %s", rt.Method, rt.Path, a.status, a.body)
+		}
+	}
+	if after := w.dump(w.owner.WorkspaceID); after != before {
+		t.Errorf("something was changed:\n%s\n%s", before, after)
+	}
+}
+
 // dump is everything a workspace has, as text.
 func (w *world) dump(ws string) string {
 	w.t.Helper()
