@@ -37,6 +37,10 @@ func (a *App) Run(ctx context.Context, ready func()) (err error) {
 	if err := a.writePending(ctx); err != nil {
 		return err
 	}
+	// Another replica may have changed what New loaded, such as made the first keys; what comes after this, watch hears of.
+	if err := a.reload(ctx); err != nil {
+		return err
+	}
 	connections := a.own("connections", failed, a.pool.Run)
 	defer connections.end()
 	a.follow()
@@ -94,12 +98,16 @@ func (a *App) follow() {
 // watch loads callers and catalogue anew when the database moved, here or in another process.
 func (a *App) watch(ctx context.Context) error {
 	return a.db.Watch(ctx, func(ctx context.Context) error {
-		err := errors.Join(a.auth.Reload(ctx), a.catalog.Reload(ctx))
+		err := a.reload(ctx)
 		if err != nil && !errors.Is(ctx.Err(), context.Canceled) {
 			a.log.Error("cannot load the changed rules; trying again", "error", err)
 		}
 		return err
 	})
+}
+
+func (a *App) reload(ctx context.Context) error {
+	return errors.Join(a.auth.Reload(ctx), a.catalog.Reload(ctx))
 }
 
 // owner is a goroutine with an end.

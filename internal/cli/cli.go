@@ -98,6 +98,17 @@ type commands struct {
 	Replay  replayCmd  `cmd:"" help:"Print the calls of a trace, a task or a range of rows, feed their results to an agent loop, or make them anew."`
 	Explain explainCmd `cmd:"" help:"Say which stage decides a call, and why, without calling."`
 
+	Backup  backupCmd  `cmd:"" help:"Write the whole database into one file, beside a running Doorward."`
+	Restore restoreCmd `cmd:"" help:"Fill an empty database from a backup and verify its record."`
+	Store   struct {
+		Copy storeCopyCmd `cmd:"" help:"Move to another database, such as from SQLite to PostgreSQL, and verify the record."`
+	} `cmd:"" help:"The database."`
+	Migrate struct {
+		Up     migrateUpCmd     `cmd:"" help:"Bring the schema up to date, as serve does."`
+		Down   migrateDownCmd   `cmd:"" help:"Go back to an older schema, for an older Doorward."`
+		Status migrateStatusCmd `cmd:"" help:"List the steps of the schema and which are applied."`
+	} `cmd:"" help:"The schema of the database."`
+
 	DemoUpstream demoUpstreamCmd `cmd:"" hidden:"" name:"demo-upstream"`
 }
 

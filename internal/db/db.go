@@ -50,7 +50,11 @@ func Open(ctx context.Context, url, dir string) (*DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := d.migrate(ctx); err != nil {
+	err = d.complete(ctx)
+	if err == nil {
+		err = d.migrateTo(ctx, 0)
+	}
+	if err != nil {
 		d.Close()
 		return nil, err
 	}
@@ -64,11 +68,29 @@ func OpenExisting(ctx context.Context, url, dir string) (*DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := d.checkVersion(ctx); err != nil {
+	err = d.complete(ctx)
+	if err == nil {
+		err = d.checkVersion(ctx)
+	}
+	if err != nil {
 		d.Close()
 		return nil, err
 	}
 	return d.ready(ctx)
+}
+
+// OpenStopped is OpenExisting of a database that is about to be moved: on SQLite it keeps others from opening it, and is
+// refused with fault.Conflict while one has it open. Nobody can tell that of PostgreSQL.
+func OpenStopped(ctx context.Context, url, dir string) (*DB, error) {
+	d, err := OpenExisting(ctx, url, dir)
+	if err != nil || d.postgres {
+		return d, err
+	}
+	if d.lock, err = lockDir(dir); err != nil {
+		d.Close()
+		return nil, err
+	}
+	return d, nil
 }
 
 func openPools(url, dir string, readOnly bool) (*DB, error) {

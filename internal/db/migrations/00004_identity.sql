@@ -39,6 +39,9 @@ CREATE TABLE signin_failure (
 -- +goose Down
 DROP TABLE signin_failure;
 DROP TABLE session;
+-- Who was disabled must not come back.
+UPDATE api_key SET revoked_at = (SELECT disabled_at FROM person p WHERE p.id = api_key.person_id)
+  WHERE revoked_at = 0 AND person_id IN (SELECT id FROM person WHERE disabled_at > 0);
 ALTER TABLE person DROP COLUMN disabled_at;
 ALTER TABLE person DROP COLUMN password;
 DROP TABLE task;
