@@ -3,6 +3,7 @@ package app
 import (
 	"doorward.dev/doorward/internal/audit"
 	"doorward.dev/doorward/internal/config"
+	"doorward.dev/doorward/internal/webhook"
 )
 
 // anchors are the places outside of the database that keep checkpoints of the record.
@@ -12,7 +13,7 @@ func anchors(c config.Audit) []audit.Anchor {
 		list = append(list, audit.FileAnchor{Path: c.AnchorFile})
 	}
 	if c.AnchorURL != "" {
-		list = append(list, audit.WebhookAnchor{URL: c.AnchorURL, Secret: []byte(c.AnchorSecret)})
+		list = append(list, audit.WebhookAnchor{Hook: webhook.Hook{URL: c.AnchorURL, Secret: []byte(c.AnchorSecret)}})
 	}
 	return list
 }

@@ -21,6 +21,7 @@ import (
 	"doorward.dev/doorward/internal/door"
 	"doorward.dev/doorward/internal/fault"
 	"doorward.dev/doorward/internal/gate"
+	"doorward.dev/doorward/internal/notify"
 	"doorward.dev/doorward/internal/secret"
 	"doorward.dev/doorward/internal/upstream"
 )
@@ -46,6 +47,7 @@ type App struct {
 	auth      *auth.Auth
 	catalog   *catalog.Catalog
 	pool      *upstream.Pool
+	notify    *notify.Queue
 	gate      *gate.Gate
 	door      *door.Door
 	servers   *servers
@@ -100,10 +102,14 @@ func New(ctx context.Context, cfg *config.Config, log Logger, first func(Keys)) 
 	if s := cfg.Confirmation.Secret; s != "" && len(s) < gate.MinConfirmationSecret {
 		a.log.Warn("the confirmation secret is shorter than 32 bytes: calls that need confirmation are refused")
 	}
+	if a.notify, err = notify.New(notify.Options{DB: a.db, Channels: channels(cfg.Approvals), Now: time.Now, Log: a.log, Redact: a.redactor.Redact}); err != nil {
+		return a, err
+	}
 	if a.gate, err = gate.New(gate.Deps{
 		DB: a.db, Auth: a.auth, Catalog: a.catalog, Upstream: a.pool, Audit: a.audit, Redactor: a.redactor, Now: time.Now,
 		ApprovalTTL: cfg.Approvals.TTL, HoldFor: cfg.Approvals.Hold, PublicURL: a.PublicURL(),
-		StateKey:            box.Key("request state"),
+		DecideRole: role(cfg.Approvals.DecideRole), EscalateRole: role(cfg.Approvals.EscalateRole), EscalateAfter: cfg.Approvals.EscalateAfter,
+		Notify: a.notify, StateKey: box.Key("request state"),
 		ConfirmationSecrets: []string{cfg.Confirmation.Secret, cfg.Confirmation.Previous},
 	}); err != nil {
 		return a, err

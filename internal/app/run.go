@@ -46,6 +46,8 @@ func (a *App) Run(ctx context.Context, ready func()) (err error) {
 	a.follow()
 	watch := a.own("watch", failed, a.watch)
 	defer watch.end()
+	teller := a.own("notify", failed, a.notify.Run)
+	defer teller.end()
 	keeper := a.own("gate", failed, a.gate.Run)
 	defer keeper.end()
 	doors := a.own("door", failed, a.door.Run)

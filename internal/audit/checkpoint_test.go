@@ -20,6 +20,7 @@ import (
 	"doorward.dev/doorward/internal/db"
 	"doorward.dev/doorward/internal/fault"
 	"doorward.dev/doorward/internal/secret"
+	"doorward.dev/doorward/internal/webhook"
 )
 
 func box(t testing.TB) *secret.Box {
@@ -343,7 +344,7 @@ func TestFileAndWebhookAnchors(t *testing.T) {
 		body, _ := io.ReadAll(r.Body)
 		sent, _, _ := strings.Cut(strings.TrimPrefix(r.Header.Get("Doorward-Signature"), "t="), ",")
 		at, _ := strconv.ParseInt(sent, 10, 64)
-		want := audit.WebhookSignature(key, time.Unix(at, 0), body)
+		want := webhook.Signature(key, time.Unix(at, 0), body)
 		if !hmac.Equal([]byte(want), []byte(r.Header.Get("Doorward-Signature"))) || r.Method != http.MethodPost {
 			w.WriteHeader(http.StatusUnauthorized)
 			return
@@ -356,7 +357,7 @@ func TestFileAndWebhookAnchors(t *testing.T) {
 	defer web.Close()
 	defer http.DefaultClient.CloseIdleConnections()
 	r := newRecord(t, "", audit.Options{Box: box(t), CheckpointEvery: time.Hour, Anchors: []audit.Anchor{
-		audit.FileAnchor{Path: path}, audit.WebhookAnchor{URL: web.URL, Secret: key, Client: web.Client()}}})
+		audit.FileAnchor{Path: path}, audit.WebhookAnchor{Hook: webhook.Hook{URL: web.URL, Secret: key, Client: web.Client()}}}})
 	r.write(stop())
 	var a audit.Attestation
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
@@ -389,7 +390,7 @@ func TestFileAndWebhookAnchors(t *testing.T) {
 	if info, _ := os.Stat(path); info.Mode().Perm() != 0o600 {
 		t.Errorf("mode %v", info.Mode())
 	}
-	wrong := audit.WebhookAnchor{URL: web.URL, Secret: []byte("another"), Client: web.Client()}
+	wrong := audit.WebhookAnchor{Hook: webhook.Hook{URL: web.URL, Secret: []byte("another"), Client: web.Client()}}
 	if _, err := wrong.Anchor(t.Context(), r.checkpoint()); err == nil {
 		t.Error("a refused checkpoint is anchored")
 	}

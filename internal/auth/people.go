@@ -40,6 +40,17 @@ func (a *Auth) People(ctx context.Context, ws string) ([]Person, error) {
 	return people, nil
 }
 
+// PersonName is the name of a person, empty when there is none, or when it cannot be read now: it is for show only.
+func (a *Auth) PersonName(ctx context.Context, ws, id string) (name string) {
+	if id == "" {
+		return ""
+	}
+	if err := a.db.Read.QueryRowContext(ctx, `SELECT name FROM person WHERE workspace_id = $1 AND id = $2`, ws, id).Scan(&name); err != nil {
+		return ""
+	}
+	return name
+}
+
 // CreatePerson makes a person with a role; without a key nobody can call as that person.
 func (a *Auth) CreatePerson(ctx context.Context, ws, name string, role Role) (Person, error) {
 	if err := checkName("person", name); err != nil {

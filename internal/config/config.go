@@ -69,6 +69,33 @@ type Upstream struct {
 type Approvals struct {
 	TTL  time.Duration `yaml:"ttl" min:"1" doc:"How long a held call waits for a person before it expires."`
 	Hold time.Duration `yaml:"hold" min:"0" doc:"How long a caller that sent a progress token is kept on the line."`
+
+	DecideRole    string          `yaml:"decide_role" enum:"editor,admin,owner" doc:"Least role of a person who decides about held calls."`
+	EscalateAfter time.Duration   `yaml:"escalate_after" min:"0" doc:"After this time without a decision a held call is marked escalated and escalate_role is told. It must be shorter than ttl. 0: never."`
+	EscalateRole  string          `yaml:"escalate_role" enum:"editor,admin,owner" doc:"Role that a held call is escalated to; not lower than decide_role."`
+	Webhook       ApprovalWebhook `yaml:"webhook" doc:"Address that is told what happens to held calls."`
+	Email         ApprovalEmail   `yaml:"email" doc:"Mail about held calls."`
+}
+
+// ApprovalWebhook is an address that events of approvals are posted to.
+type ApprovalWebhook struct {
+	URL           string   `yaml:"url" secret:"true" doc:"Address that every event is posted to as JSON, signed with secret. Empty: off."`
+	EscalationURL string   `yaml:"escalation_url" secret:"true" doc:"A second address that is told of escalations. Empty: off."`
+	Secret        string   `yaml:"secret" secret:"true" doc:"Key of the HMAC in the header Doorward-Signature, 32 characters or more."`
+	Events        []string `yaml:"events" doc:"Events that url is told of: approval.created, approval.decided, approval.escalated, approval.expired. Empty: all."`
+	Arguments     bool     `yaml:"arguments" doc:"Whether events have the arguments of the call, without known secrets."`
+}
+
+// ApprovalEmail is where mails about approvals go.
+type ApprovalEmail struct {
+	SMTP         string   `yaml:"smtp" doc:"Mail server, host:port; port 465 speaks TLS from the start. Empty: off."`
+	StartTLS     bool     `yaml:"starttls" doc:"Refuse a mail server that does not offer STARTTLS."`
+	Username     string   `yaml:"username" doc:"Name to sign in to the mail server with. Empty: no sign-in."`
+	Password     string   `yaml:"password" secret:"true" doc:"Password to sign in with; it is sent over TLS or to this machine only."`
+	From         string   `yaml:"from" doc:"Sender of the mails."`
+	To           []string `yaml:"to" doc:"Receivers of the mails, addresses."`
+	EscalationTo []string `yaml:"escalation_to" doc:"Further receivers of escalations."`
+	Events       []string `yaml:"events" doc:"Events that the receivers are told of; see webhook.events."`
 }
 
 // Confirmation is what its tokens are signed with (SC-86).
@@ -127,11 +154,14 @@ func Default(env func(string) string) Config {
 		MaxMessage:    16 << 20,
 		ShutdownGrace: 10 * time.Second,
 		Upstream:      Upstream{Parallel: 8, ConnectTimeout: 20 * time.Second, CallTimeout: 10 * time.Minute, KillGrace: 3 * time.Second},
-		Approvals:     Approvals{TTL: 30 * time.Minute, Hold: 50 * time.Second},
-		Audit:         Audit{MaxBody: 32 << 10, Linger: 2 * time.Millisecond, CheckpointEvery: 30 * time.Second},
-		Builtins:      Builtins{Host: Host{Enabled: true}},
-		Log:           Log{Level: "info", Format: "text"},
-		GC:            GC{HeapFloor: 32 << 20},
+		Approvals: Approvals{
+			TTL: 30 * time.Minute, Hold: 50 * time.Second, DecideRole: "admin", EscalateRole: "owner",
+			Email: ApprovalEmail{StartTLS: true, Events: []string{"approval.created", "approval.escalated"}},
+		},
+		Audit:    Audit{MaxBody: 32 << 10, Linger: 2 * time.Millisecond, CheckpointEvery: 30 * time.Second},
+		Builtins: Builtins{Host: Host{Enabled: true}},
+		Log:      Log{Level: "info", Format: "text"},
+		GC:       GC{HeapFloor: 32 << 20},
 	}
 }
 

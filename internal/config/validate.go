@@ -32,6 +32,7 @@ func (c *Config) validate() []string {
 			bad("audit.anchor_secret", "must have at least 32 characters where audit.anchor_url is set")
 		}
 	}
+	c.Approvals.validate(bad)
 	if (c.TLS.Cert == "") != (c.TLS.Key == "") {
 		bad("tls.cert", "tls.cert and tls.key go together")
 	}

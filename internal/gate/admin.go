@@ -11,13 +11,13 @@ import (
 // reasonLimit bounds the reasons that people write (bytes).
 const reasonLimit = 2 << 10
 
-// mayAdminister allows what admins decide. Agents never may, whatever their key; agentReason names that case.
-func mayAdminister(by *auth.Caller, what, agentReason string) error {
+// mayAdminister allows what people with a role decide. Agents never may, whatever their key; agentReason names that case.
+func mayAdminister(by *auth.Caller, least auth.Role, what, agentReason string) error {
 	if by.AgentID != "" || by.PersonID == "" {
-		return fault.New(fault.Forbidden, "an agent cannot %s; a person with the role admin must", what).Why(agentReason)
+		return fault.New(fault.Forbidden, "an agent cannot %s; a person with the role %s must", what, least).Why(agentReason)
 	}
-	if by.Role < auth.Admin {
-		return fault.New(fault.Forbidden, "the role %s cannot %s; the role admin is needed", by.Role, what).Why("INSUFFICIENT_PERMISSIONS")
+	if by.Role < least {
+		return fault.New(fault.Forbidden, "the role %s cannot %s; the role %s is needed", by.Role, what, least).Why("INSUFFICIENT_PERMISSIONS")
 	}
 	return nil
 }

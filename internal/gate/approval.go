@@ -14,6 +14,7 @@ import (
 	"doorward.dev/doorward/internal/db"
 	"doorward.dev/doorward/internal/fault"
 	"doorward.dev/doorward/internal/mcp"
+	"doorward.dev/doorward/internal/notify"
 	"doorward.dev/doorward/internal/policy"
 )
 
@@ -31,6 +32,9 @@ const (
 	reasonApprovalExpired = "APPROVAL_EXPIRED"
 	reasonApprovalStore   = "APPROVAL_UNAVAILABLE"
 )
+
+// overdue is why the sweeper ended an approval.
+const overdue = "nobody decided or used it in time"
 
 // approval lets a call that needs a person pass once a person approved exactly this call. Only held calls come to the database.
 func (a *attempt) approval(ctx context.Context) error {
@@ -89,7 +93,7 @@ func (a *attempt) settle(ctx context.Context) (*Approval, error) {
 // callers gets it), else a decided or open one is found, else a new one is made. newer: the database holds
 // changes that the snapshots may not hold, nothing was done.
 func (a *attempt) claim(ctx context.Context) (ap *Approval, newer bool, err error) {
-	made := false
+	var news []Approval
 	err = a.g.DB.Tx(ctx, func(tx *sql.Tx) error {
 		var revision int64
 		if err := tx.QueryRowContext(ctx, `SELECT n FROM revision WHERE id = 1`).Scan(&revision); err != nil {
@@ -102,13 +106,11 @@ func (a *attempt) claim(ctx context.Context) (ap *Approval, newer bool, err erro
 		if ap, err = a.consume(ctx, tx, now); err != nil || ap != nil {
 			return err
 		}
-		if ap, made, err = a.request(ctx, tx, now); err != nil {
-			return err
-		}
-		return nil
+		ap, news, err = a.request(ctx, tx, now)
+		return err
 	})
-	if err == nil && made {
-		a.g.watch.tell(*ap)
+	if err == nil {
+		a.g.announce(news)
 	}
 	return ap, newer, err
 }
@@ -130,13 +132,13 @@ func (a *attempt) consume(ctx context.Context, tx *sql.Tx, now time.Time) (*Appr
 	return ap, err
 }
 
-// request finds the open or denied approval of exactly this call, or makes a new one.
-func (a *attempt) request(ctx context.Context, tx *sql.Tx, now time.Time) (ap *Approval, made bool, err error) {
+// request finds the open or denied approval of exactly this call, or makes a new one. news are the approvals that changed.
+func (a *attempt) request(ctx context.Context, tx *sql.Tx, now time.Time) (ap *Approval, news []Approval, err error) {
 	us := now.UnixMicro()
 	// An overdue one would hold the place of the only open approval of a call.
-	if _, err := tx.ExecContext(ctx, `UPDATE approval SET status = 'EXPIRED'
-		WHERE tool_id = $1 AND args_digest = $2 AND status = 'PENDING' AND expires_at <= $3`, a.tool.ID, a.digest, us); err != nil {
-		return nil, false, err
+	news, err = a.g.endApprovals(ctx, tx, `tool_id = $2 AND args_digest = $3 AND expires_at <= $4`, overdue, a.tool.ID, a.digest, us)
+	if err != nil {
+		return nil, nil, err
 	}
 	find := func() (*Approval, error) {
 		return scanApproval(tx.QueryRowContext(ctx, `SELECT `+approvalColumns+` FROM approval
@@ -145,14 +147,17 @@ func (a *attempt) request(ctx context.Context, tx *sql.Tx, now time.Time) (ap *A
 			a.caller.WorkspaceID, a.caller.AgentID, a.requester(), a.tool.ID, a.tool.Fingerprint, a.digest, us))
 	}
 	if ap, err = find(); !errors.Is(err, sql.ErrNoRows) {
-		return ap, false, err
+		return ap, news, err
 	}
 	n, err := a.insert(ctx, tx, now)
 	if err != nil {
-		return nil, false, err
+		return nil, nil, err
 	}
 	ap, err = find() // also when another process was faster: the index lets one PENDING row of a call live
-	return ap, n == 1, err
+	if err != nil || n == 0 {
+		return ap, news, err
+	}
+	return ap, append(news, *ap), a.g.tell(ctx, tx, notify.Created, *ap)
 }
 
 func (a *attempt) insert(ctx context.Context, tx *sql.Tx, now time.Time) (int64, error) {
@@ -238,8 +243,8 @@ func (a *attempt) heldFault(ctx context.Context, ap *Approval) *fault.Error {
 	if a.verdict.RuleID != "" {
 		f.With("rule", a.verdict.RuleID)
 	}
-	if a.g.PublicURL != "" {
-		f.With("approval_url", a.g.PublicURL+"/api/v1/mcp/approvals/"+ap.ID)
+	if url := a.g.approvalURL(ap.ID); url != "" {
+		f.With("approval_url", url)
 	}
 	if why := a.misfit(ctx, ap); why != "" {
 		f.Message += "; the approval given in _meta does not fit: " + why

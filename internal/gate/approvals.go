@@ -11,6 +11,7 @@ import (
 	"doorward.dev/doorward/internal/audit"
 	"doorward.dev/doorward/internal/auth"
 	"doorward.dev/doorward/internal/fault"
+	"doorward.dev/doorward/internal/notify"
 )
 
 // Approval is a held call as REST shows it.
@@ -25,7 +26,7 @@ type Approval struct {
 	Tool         string          `json:"tool_name"`
 	Fingerprint  string          `json:"fingerprint"`
 	ArgsDigest   string          `json:"args_digest"`
-	Arguments    json.RawMessage `json:"arguments"` // redacted
+	Arguments    json.RawMessage `json:"arguments,omitempty"` // redacted
 	PolicyID     string          `json:"policy_id,omitempty"`
 	Reason       string          `json:"reason"`
 	TraceID      string          `json:"trace_id"`
@@ -35,19 +36,24 @@ type Approval struct {
 	DecidedBy    string          `json:"decided_by,omitempty"`
 	DecideReason string          `json:"decide_reason,omitempty"`
 	ConsumedAt   int64           `json:"consumed_at,omitempty"`
+	EscalatedAt  int64           `json:"escalated_at,omitempty"` // since when it needs the second role's attention
+
+	// Names as of now, for people; empty where the agent or person is gone.
+	AgentName     string `json:"agent_name,omitempty"`
+	DecidedByName string `json:"decided_by_name,omitempty"`
 
 	workspaceID string
 }
 
 // approvalColumns are read by scanApproval.
 const approvalColumns = `id, workspace_id, status, agent_id, person_id, server_id, server_name, tool_id, tool_name, fingerprint, args_digest,
-	arguments, policy_id, reason, trace_id, created_at, expires_at, decided_at, decided_by, decide_reason, consumed_at`
+	arguments, policy_id, reason, trace_id, created_at, expires_at, decided_at, decided_by, decide_reason, consumed_at, escalated_at`
 
 func scanApproval(row interface{ Scan(...any) error }) (*Approval, error) {
 	var a Approval
 	var args string
 	err := row.Scan(&a.ID, &a.workspaceID, &a.Status, &a.AgentID, &a.PersonID, &a.ServerID, &a.Server, &a.ToolID, &a.Tool, &a.Fingerprint,
-		&a.ArgsDigest, &args, &a.PolicyID, &a.Reason, &a.TraceID, &a.CreatedAt, &a.ExpiresAt, &a.DecidedAt, &a.DecidedBy, &a.DecideReason, &a.ConsumedAt)
+		&a.ArgsDigest, &args, &a.PolicyID, &a.Reason, &a.TraceID, &a.CreatedAt, &a.ExpiresAt, &a.DecidedAt, &a.DecidedBy, &a.DecideReason, &a.ConsumedAt, &a.EscalatedAt)
 	if err != nil {
 		return nil, err
 	}
@@ -162,7 +168,7 @@ func (g *Gate) Decide(ctx context.Context, by *auth.Caller, id string, approve b
 
 // decidable reads the approval and checks that the caller may decide it.
 func (g *Gate) decidable(ctx context.Context, by *auth.Caller, id string, row *audit.Event) (*Approval, error) {
-	if err := mayAdminister(by, "decide about an approval", "AGENT_CANNOT_DECIDE"); err != nil {
+	if err := mayAdminister(by, g.DecideRole, "decide about an approval", "AGENT_CANNOT_DECIDE"); err != nil {
 		return nil, err
 	}
 	ap, err := scanApproval(g.DB.Read.QueryRowContext(ctx,
@@ -196,12 +202,16 @@ func undecidable(ap *Approval, now int64) error {
 
 // decideTx stores a decision; of several at once, here or on other replicas, the first one counts.
 func (g *Gate) decideTx(ctx context.Context, by *auth.Caller, ap *Approval, status, reason string) (*Approval, error) {
-	now := g.Now().UnixMicro()
+	now, name := g.Now().UnixMicro(), g.Auth.PersonName(ctx, by.WorkspaceID, by.PersonID)
 	var after *Approval
 	err := g.DB.Tx(ctx, func(tx *sql.Tx) (err error) {
 		after, err = scanApproval(tx.QueryRowContext(ctx, `UPDATE approval SET status = $1, decided_at = $2, decided_by = $3, decide_reason = $4
 			WHERE workspace_id = $5 AND id = $6 AND status = 'PENDING' AND expires_at > $7 RETURNING `+approvalColumns,
 			status, now, by.PersonID, cut(reason, reasonLimit), by.WorkspaceID, ap.ID, now))
+		if err == nil {
+			after.DecidedByName = name
+			return g.tell(ctx, tx, notify.Decided, *after)
+		}
 		if !errors.Is(err, sql.ErrNoRows) {
 			return err
 		}
@@ -233,7 +243,7 @@ func (g *Gate) Withdraw(ctx context.Context, ws, serverID, toolID, why string) (
 	}
 	var ended []Approval
 	err := g.DB.Tx(ctx, func(tx *sql.Tx) (err error) {
-		ended, err = endApprovals(ctx, tx, `workspace_id = $2 AND ($3 = '' OR server_id = $4) AND ($5 = '' OR tool_id = $6)`,
+		ended, err = g.endApprovals(ctx, tx, `workspace_id = $2 AND ($3 = '' OR server_id = $4) AND ($5 = '' OR tool_id = $6)`,
 			cut(why, reasonLimit), ws, serverID, serverID, toolID, toolID)
 		return err
 	})
@@ -245,26 +255,31 @@ func (g *Gate) Withdraw(ctx context.Context, ws, serverID, toolID, why string) (
 }
 
 // endApprovals expires the open and the approved, unused approvals that where selects; $1 is the reason.
-func endApprovals(ctx context.Context, tx *sql.Tx, where string, args ...any) ([]Approval, error) {
+func (g *Gate) endApprovals(ctx context.Context, tx *sql.Tx, where string, args ...any) ([]Approval, error) {
 	rows, err := tx.QueryContext(ctx, `UPDATE approval SET status = 'EXPIRED', decide_reason = $1
 		WHERE status IN ('PENDING', 'APPROVED') AND `+where+` RETURNING `+approvalColumns, args...)
 	if err != nil {
 		return nil, err
 	}
-	return collect(rows)
+	ended, err := collect(rows)
+	if err != nil {
+		return nil, err
+	}
+	return ended, g.tell(ctx, tx, notify.Expired, ended...)
 }
 
 // Drain answers every call that waits for a person, now and from now on, with what it waits for; it can be repeated
 // after a restart. Other calls pass as before. It may be called more than once.
 func (g *Gate) Drain() { g.drain.Do(func() { close(g.closing) }) }
 
-// Run sweeps overdue approvals until ctx ends, then drains. Calls do not depend on it: an overdue approval lets nothing run, swept or not.
+// Run sweeps overdue approvals, and those that need a second role, until ctx ends, then drains. Calls do not depend on it: an overdue approval lets nothing run, swept or not.
 func (g *Gate) Run(ctx context.Context) error {
 	defer g.Drain()
 	tick := time.NewTicker(g.sweepEvery)
 	defer tick.Stop()
 	for {
 		g.ExpireOverdue(ctx) //nolint:errcheck // the next sweep tries again; what is overdue is treated as such all the same
+		g.Escalate(ctx)      //nolint:errcheck // the next sweep tries again
 		g.ForgetKeys(ctx)    //nolint:errcheck // likewise
 		select {
 		case <-ctx.Done():
@@ -285,7 +300,7 @@ func (g *Gate) ExpireOverdue(ctx context.Context) (int, error) {
 	}
 	var ended []Approval
 	err = g.DB.Tx(ctx, func(tx *sql.Tx) (err error) {
-		ended, err = endApprovals(ctx, tx, `expires_at <= $2`, "nobody decided or used it in time", now)
+		ended, err = g.endApprovals(ctx, tx, `expires_at <= $2`, overdue, now)
 		return err
 	})
 	g.announce(ended)

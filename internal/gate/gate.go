@@ -14,6 +14,7 @@ import (
 	"doorward.dev/doorward/internal/catalog"
 	"doorward.dev/doorward/internal/db"
 	"doorward.dev/doorward/internal/fault"
+	"doorward.dev/doorward/internal/notify"
 	"doorward.dev/doorward/internal/secret"
 	"doorward.dev/doorward/internal/upstream"
 )
@@ -67,6 +68,12 @@ type Deps struct {
 	ApprovalTTL, HoldFor time.Duration
 	PublicURL            string
 	StateKey             []byte // signs request states; empty: held calls have none
+	// DecideRole is the least role of who decides about held calls (default admin). What nobody decided for EscalateAfter (0: never)
+	// is escalated to EscalateRole (default owner).
+	DecideRole, EscalateRole auth.Role
+	EscalateAfter            time.Duration
+	// Notify takes the messages about approvals; nil: nobody is told.
+	Notify *notify.Queue
 	// ConfirmationSecrets sign the tokens of the two-step confirmation: the first signs, all are accepted. One that is shorter
 	// than 32 bytes is as none; without one, calls that need confirmation fail closed (SC-86).
 	ConfirmationSecrets []string
@@ -105,6 +112,9 @@ func New(d Deps) (*Gate, error) {
 	}
 	if d.HoldFor <= 0 {
 		d.HoldFor = 50 * time.Second
+	}
+	if err := d.roles(); err != nil {
+		return nil, err
 	}
 	return &Gate{
 		Deps: d, closing: make(chan struct{}), confirming: newConfirmations(d.ConfirmationSecrets),

@@ -64,7 +64,7 @@ func (g *Gate) EmergencyStop(ctx context.Context, by *auth.Caller, r StopRequest
 }
 
 func stopAllowed(by *auth.Caller, r StopRequest) error {
-	if err := mayAdminister(by, "order an emergency stop", "INSUFFICIENT_PERMISSIONS"); err != nil {
+	if err := mayAdminister(by, auth.Admin, "order an emergency stop", "INSUFFICIENT_PERMISSIONS"); err != nil {
 		return err
 	}
 	switch r.Scope {
@@ -91,7 +91,7 @@ func (g *Gate) stopTx(ctx context.Context, tx *sql.Tx, ws string, r StopRequest,
 		if changed, err = catalog.BlockTx(ctx, tx, ws, r.TargetID, why, now); err != nil {
 			return false, nil, err
 		}
-		ended, err = endApprovals(ctx, tx, `workspace_id = $2 AND server_id = $3`, "emergency stop", ws, r.TargetID)
+		ended, err = g.endApprovals(ctx, tx, `workspace_id = $2 AND server_id = $3`, "emergency stop", ws, r.TargetID)
 		return changed, ended, err
 	}
 	if err := tx.QueryRowContext(ctx, `SELECT id FROM agent WHERE workspace_id = $1 AND id = $2`, ws, r.TargetID).Scan(&row.AgentID); err != nil {
@@ -100,7 +100,7 @@ func (g *Gate) stopTx(ctx context.Context, tx *sql.Tx, ws string, r StopRequest,
 	if changed, err = auth.StopAgentTx(ctx, tx, ws, r.TargetID, why, now); err != nil {
 		return false, nil, err
 	}
-	ended, err = endApprovals(ctx, tx, `workspace_id = $2 AND agent_id = $3`, "emergency stop", ws, r.TargetID)
+	ended, err = g.endApprovals(ctx, tx, `workspace_id = $2 AND agent_id = $3`, "emergency stop", ws, r.TargetID)
 	return changed, ended, err
 }
 

@@ -192,4 +192,7 @@ func (g *Gate) announce(aps []Approval) {
 		g.waiting.wake(ap.ID)
 		g.watch.tell(ap)
 	}
+	if len(aps) > 0 {
+		g.Notify.Wake()
+	}
 }
