@@ -34,6 +34,8 @@ type attempt struct {
 	answer    json.RawMessage
 	answerErr *mcp.RPCError
 	started   time.Time
+	run       run
+	halt      *halt // the stop that cancelled it
 	event     audit.Event
 }
 

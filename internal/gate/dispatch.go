@@ -11,8 +11,9 @@ import (
 )
 
 // dispatch carries the call to its server. What comes back is untouched, but for configured secrets.
-func (a *attempt) dispatch(ctx context.Context) (json.RawMessage, error) {
-	return a.g.carry(ctx, &upstream.Request{
+func (a *attempt) dispatch() (json.RawMessage, error) {
+	defer a.returned()
+	return a.g.carry(a.run.ctx, &upstream.Request{
 		ServerID: a.tool.ServerID,
 		Method:   "tools/call",
 		Params:   a.params(),

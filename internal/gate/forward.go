@@ -23,17 +23,19 @@ func (g *Gate) Forward(ctx context.Context, c *Call) (Result, error) {
 	}
 	a := g.begin(c)
 	a.event.Arguments = c.Params
-	if err := a.passOther(); err != nil {
+	defer a.leave()
+	if err := a.passOther(ctx); err != nil {
 		return a.refused(ctx, err)
 	}
-	raw, err := g.carry(ctx, &upstream.Request{
+	raw, err := g.carry(a.run.ctx, &upstream.Request{
 		ServerID: a.server.ID, Method: c.Method, Params: c.Params, Safe: safeMethod(c.Method), Client: c.Client,
 	})
+	a.returned()
 	return a.outcome(ctx, raw, err)
 }
 
 // passOther takes a request that is no tool call through its stages.
-func (a *attempt) passOther() error {
+func (a *attempt) passOther(ctx context.Context) error {
 	if a.call.Method == "tools/call" {
 		a.decided(policy.Deny, policy.StageCaller, "", "NOT_FORWARDED")
 		return a.refusal(fault.Internal, "NOT_FORWARDED", "a tool call must pass the gate as one")
@@ -56,7 +58,7 @@ func (a *attempt) passOther() error {
 		return a.refusedBy(v)
 	}
 	a.decided(policy.Allow, policy.StageServer, "", "") // the last stage there is for it
-	return nil
+	return a.enter(ctx)
 }
 
 // serverVerdict is the decision about a request to a server that is no tool call; sv is nil when there is no such server.

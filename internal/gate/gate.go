@@ -84,6 +84,7 @@ type Gate struct {
 	Deps
 	visible visibleCache
 	waiting waiters
+	running running
 	watch   observers
 	revised revised
 
@@ -116,10 +117,12 @@ func New(d Deps) (*Gate, error) {
 	if err := d.roles(); err != nil {
 		return nil, err
 	}
-	return &Gate{
+	g := &Gate{
 		Deps: d, closing: make(chan struct{}), confirming: newConfirmations(d.ConfirmationSecrets),
 		progressEvery: 5 * time.Second, pollEvery: time.Second, sweepEvery: 5 * time.Second,
-	}, nil
+	}
+	d.Catalog.OnChange(g.cancelStopped) // before the connections of what was stopped are closed
+	return g, nil
 }
 
 // Call takes c through all stages. An error is a *fault.Error (a refusal or a failure of Doorward or the
@@ -130,6 +133,7 @@ func (g *Gate) Call(ctx context.Context, c *Call) (Result, error) {
 		return Result{}, err // nothing is decided on what may be old, and no record can be kept of it
 	}
 	a := g.begin(c)
+	defer a.leave()
 	if err := a.pass(ctx); err != nil {
 		a.releaseKey(ctx)
 		return a.refused(ctx, err)
@@ -137,7 +141,7 @@ func (g *Gate) Call(ctx context.Context, c *Call) (Result, error) {
 	if a.answered() {
 		return a.own(ctx)
 	}
-	raw, err := a.dispatch(ctx)
+	raw, err := a.dispatch()
 	a.keepResult(ctx, raw, err)
 	return a.outcome(ctx, raw, err)
 }
@@ -163,5 +167,8 @@ func (a *attempt) pass(ctx context.Context) error {
 	if err := a.runKey(ctx); err != nil {
 		return err
 	}
-	return a.intent(ctx) // durable before a tool with side effects runs
+	if err := a.intent(ctx); err != nil { // durable before a tool with side effects runs
+		return err
+	}
+	return a.enter(ctx) // from here on a stop cancels it
 }

@@ -45,6 +45,9 @@ func (a *attempt) outcome(ctx context.Context, raw json.RawMessage, err error) (
 	if errors.As(err, &rpc) {
 		a.event.Result = rpc.Raw
 	}
+	if a.halt != nil {
+		err = a.cutShort(raw, err)
+	}
 	if werr := a.write(ctx); werr != nil {
 		return r, a.unrecorded(werr, "the call ran but its outcome could not be recorded; do not repeat it unasked")
 	}

@@ -33,7 +33,7 @@ const (
 
 // EmergencyStop stops a target at once: the change, the end of its open approvals and the record of kind
 // stop belong together. When it returns, no new call of the target passes in this process; others follow within a second,
-// and an approved call not even there. Stopping twice is no error. Calls that run are not aborted.
+// and an approved call not even there. Its running calls are cancelled, here and there. Stopping twice is no error.
 //
 // The stop comes before its record, unlike everything else: a record that cannot be written must not keep anything running.
 func (g *Gate) EmergencyStop(ctx context.Context, by *auth.Caller, r StopRequest) (StopResult, error) {
@@ -53,6 +53,7 @@ func (g *Gate) EmergencyStop(ctx context.Context, by *auth.Caller, r StopRequest
 	}
 	res.ExpiredApprovals = len(ended)
 	reloadErr := g.reload(context.WithoutCancel(ctx))
+	g.cancelStopped(g.Catalog.Snapshot()) // those who are told of changes may be told by another goroutine, later
 	g.announce(ended)
 	if err := g.recordStop(ctx, *row); err != nil {
 		return res, err

@@ -33,7 +33,7 @@ const (
 	StateActive  = "ACTIVE"
 	statePending = "PENDING_APPROVAL"
 	statePaused  = "PAUSED"
-	stateBlocked = "BLOCKED"
+	StateBlocked = "BLOCKED"
 )
 
 // Decide gives the strictest answer of all stages (stop, grant, server,
@@ -86,7 +86,7 @@ func refuseServer(state string) Verdict {
 		return refuse(StageServer, ReasonServerPending, fault.Blocked, "the server is not approved yet; an admin must approve it")
 	case statePaused:
 		return refuse(StageServer, ReasonServerPaused, fault.Blocked, "the server is paused; an admin must resume it")
-	case stateBlocked:
+	case StateBlocked:
 		return refuse(StageServer, ReasonServerBlocked, fault.Blocked, "the server is blocked; an admin must resume it")
 	}
 	return refuse(StageServer, ReasonServerUnknown, fault.Blocked, "the server is in a state this version does not know; an admin must set it")
