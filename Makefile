@@ -30,8 +30,8 @@ unit: ## format, vet and the tests of the packages
 	bash test/postgres.sh
 	go test -race -timeout 8m ./cmd/... ./internal/...
 
-outside: setup ## the built binary from outside: cases, real peers, conformance
-	go test -count=1 -timeout 15m -p 1 ./test/cases ./test/replicas ./test/peers ./test/conformance ./test/bench/run
+outside: setup ## the built binary from outside: cases, real peers, a real identity provider, conformance
+	go test -count=1 -timeout 15m -p 1 ./test/cases ./test/replicas ./test/peers ./test/oidc ./test/conformance ./test/bench/run
 
 postgres: ## the tests of the gate and the doors once more, on PostgreSQL
 	bash test/postgres.sh

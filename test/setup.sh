@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what the tests from outside need: the pinned npm packages of test/peers, a PostgreSQL where none answers. Says exactly what is missing when it
+# Installs what the tests from outside need: the pinned npm packages of test/peers and test/oidc, a PostgreSQL where none answers. Says exactly what is missing when it
 # cannot. Fast when all is there.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -27,17 +27,21 @@ fi
 
 bash test/postgres.sh
 
-cd test/peers
 # npm ci takes half a minute, so it runs only when the lock file is not the one that is installed.
-stamp=node_modules/.doorward-lock
-if [ ! -f "$stamp" ] || ! cmp -s package-lock.json "$stamp"; then
+install() (
+  cd "$1"
+  stamp=node_modules/.doorward-lock
+  if [ -f "$stamp" ] && cmp -s package-lock.json "$stamp"; then return; fi
   for try in 1 2 3; do
     if npm ci --no-audit --no-fund --loglevel=error; then break; fi
-    [ "$try" = 3 ] && { echo 'npm ci failed three times in test/peers: is the npm registry reachable?' >&2; exit 1; }
+    [ "$try" = 3 ] && { echo "npm ci failed three times in $1: is the npm registry reachable?" >&2; exit 1; }
     sleep 3
   done
   cp package-lock.json "$stamp"
-fi
+)
+install test/peers
+install test/oidc
+
 # The Inspector and the conformance suite need Node 22, which comes as an npm package.
-node_modules/.bin/node -e 'if (+process.versions.node.split(".")[0] < 22) process.exit(1)' ||
+test/peers/node_modules/.bin/node -e 'if (+process.versions.node.split(".")[0] < 22) process.exit(1)' ||
   { echo 'test/peers/node_modules/.bin/node is not Node 22: remove test/peers/node_modules and run again' >&2; exit 1; }

@@ -10,11 +10,14 @@ import (
 
 // PersonChange is what an admin may change of a person; nil leaves a thing as it is.
 type PersonChange struct {
-	Role     *Role
-	Disabled *bool
+	Role      *Role
+	Disabled  *bool
+	OIDCEmail *string // an invitation; empty takes it back
 }
 
-// UpdatePerson changes a person of by's workspace, and ends that person's sessions when something changed. Nobody changes a person of a higher
+const reasonLastOwner = "LAST_OWNER"
+
+// UpdatePerson changes a person of by's workspace, and ends that person's sessions when role or state changed. Nobody changes a person of a higher
 // role or gives one; the last owner stays what it is (fault.Conflict, LAST_OWNER).
 func (a *Auth) UpdatePerson(ctx context.Context, by *Caller, id string, in PersonChange) (Person, error) {
 	var p Person
@@ -26,8 +29,8 @@ func (a *Auth) UpdatePerson(ctx context.Context, by *Caller, id string, in Perso
 		if _, err := tx.ExecContext(ctx, `UPDATE workspace SET name = name WHERE id = $1`, by.WorkspaceID); err != nil {
 			return written(err, "")
 		}
-		err := tx.QueryRowContext(ctx, `SELECT id, name, role, created_at, disabled_at FROM person WHERE id = $1 AND workspace_id = $2`, id, by.WorkspaceID).
-			Scan(&p.ID, &p.Name, &p.Role, &p.CreatedAt, &p.DisabledAt)
+		err := tx.QueryRowContext(ctx, `SELECT id, name, role, created_at, disabled_at, oidc_email FROM person WHERE id = $1 AND workspace_id = $2`, id, by.WorkspaceID).
+			Scan(&p.ID, &p.Name, &p.Role, &p.CreatedAt, &p.DisabledAt, &p.OIDCEmail)
 		if errors.Is(err, sql.ErrNoRows) {
 			return fault.New(fault.NotFound, "no such person in this workspace")
 		}
@@ -56,6 +59,13 @@ func (a *Auth) changePerson(ctx context.Context, tx *sql.Tx, by *Caller, p *Pers
 	case in.Disabled != nil && p.DisabledAt == 0:
 		p.DisabledAt = a.now().UnixMicro()
 	}
+	if in.OIDCEmail != nil {
+		email, err := invitation(*in.OIDCEmail)
+		if err != nil {
+			return err
+		}
+		p.OIDCEmail = email
+	}
 	if *p == was {
 		return nil
 	}
@@ -67,11 +77,14 @@ func (a *Auth) changePerson(ctx context.Context, tx *sql.Tx, by *Caller, p *Pers
 			return unreadable(err)
 		}
 		if others == 0 {
-			return fault.New(fault.Conflict, "%s is the last owner; make another owner first", p.Name).Why("LAST_OWNER")
+			return fault.New(fault.Conflict, "%s is the last owner; make another owner first", p.Name).Why(reasonLastOwner)
 		}
 	}
-	if _, err := tx.ExecContext(ctx, `UPDATE person SET role = $1, disabled_at = $2 WHERE id = $3`, p.Role, p.DisabledAt, p.ID); err != nil {
-		return written(err, "")
+	if _, err := tx.ExecContext(ctx, `UPDATE person SET role = $1, disabled_at = $2, oidc_email = $3 WHERE id = $4`, p.Role, p.DisabledAt, p.OIDCEmail, p.ID); err != nil {
+		return written(err, "another person is invited with this address")
+	}
+	if p.Role == was.Role && p.DisabledAt == was.DisabledAt {
+		return nil
 	}
 	return endSessions(ctx, tx, p.ID)
 }

@@ -40,6 +40,7 @@ type SignedIn struct {
 	Session     Session
 	WorkspaceID string
 	Person      Person
+	Note        string // what else it changed, for the record
 }
 
 // SignIn checks a password and begins a session. workspace is a slug. Unknown, disabled and wrong are one answer in the same time:

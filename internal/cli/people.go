@@ -188,10 +188,11 @@ func (c *keyRevokeCmd) Run(e *env) error {
 type personAddCmd struct {
 	Name string `arg:"" help:"Name."`
 	Role string `help:"viewer, editor, admin or owner." default:"viewer" enum:"viewer,editor,admin,owner"`
+	OIDC string `name:"oidc-email" help:"Invite: the first sign-in with the identity provider and this verified e-mail address is this person." placeholder:"ADDRESS"`
 }
 
 func (c *personAddCmd) Run(e *env) error {
-	in := map[string]string{"name": c.Name, "role": c.Role}
+	in := map[string]string{"name": c.Name, "role": c.Role, "oidc_email": c.OIDC}
 	return ask(e, "POST", peoplePath, in, func(p auth.Person) { e.print("person_added", p.Name, p.Role) })
 }
 
@@ -200,9 +201,9 @@ type personListCmd struct{}
 func (personListCmd) Run(e *env) error {
 	type list struct{ People []auth.Person }
 	return ask(e, "GET", peoplePath, nil, func(l list) {
-		rows := [][]string{{"NAME", "ROLE", "ID"}}
+		rows := [][]string{{"NAME", "ROLE", "INVITED", "ID"}}
 		for _, p := range l.People {
-			rows = append(rows, []string{p.Name, p.Role, p.ID})
+			rows = append(rows, []string{p.Name, p.Role, p.OIDCEmail, p.ID})
 		}
 		e.table(rows)
 	})

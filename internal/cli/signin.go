@@ -11,10 +11,11 @@ import (
 )
 
 type personSetCmd struct {
-	Name    string `arg:"" help:"Name or id."`
-	Role    string `help:"viewer, editor, admin or owner." enum:",viewer,editor,admin,owner" default:"" placeholder:"ROLE"`
-	Disable bool   `help:"Nothing of that person works any more: keys, sessions, tasks." xor:"able"`
-	Enable  bool   `help:"Lift that." xor:"able"`
+	Name    string  `arg:"" help:"Name or id."`
+	Role    string  `help:"viewer, editor, admin or owner." enum:",viewer,editor,admin,owner" default:"" placeholder:"ROLE"`
+	Disable bool    `help:"Nothing of that person works any more: keys, sessions, tasks." xor:"able"`
+	Enable  bool    `help:"Lift that." xor:"able"`
+	OIDC    *string `name:"oidc-email" help:"Invite with this verified e-mail address; empty takes the invitation back." placeholder:"ADDRESS"`
 }
 
 func (c *personSetCmd) Run(e *env) error {
@@ -24,6 +25,9 @@ func (c *personSetCmd) Run(e *env) error {
 	}
 	if c.Disable || c.Enable {
 		in["disabled"] = c.Disable
+	}
+	if c.OIDC != nil {
+		in["oidc_email"] = *c.OIDC
 	}
 	return ask(e, "PATCH", peoplePath+"/"+url.PathEscape(c.Name), in, func(p auth.Person) {
 		e.print("person_set", p.Name, p.Role)

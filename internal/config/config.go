@@ -29,6 +29,7 @@ type Config struct {
 	MaxMessage     Size          `yaml:"max_message" min:"1024" doc:"Largest message of a server behind Doorward."`
 	ShutdownGrace  time.Duration `yaml:"shutdown_grace" min:"0" doc:"How long running calls may go on after SIGTERM before they are cancelled."`
 	TLS            TLS           `yaml:"tls" doc:"Certificate of the listener."`
+	OIDC           OIDC          `yaml:"oidc" doc:"Sign-in of people with an OpenID Connect provider."`
 	Bootstrap      Bootstrap     `yaml:"bootstrap" doc:"Keys of the first start, for automation. Later starts ignore them."`
 	Upstream       Upstream      `yaml:"upstream" doc:"Connections to the servers behind Doorward."`
 	Approvals      Approvals     `yaml:"approvals" doc:"Held calls."`
@@ -49,6 +50,20 @@ func (c *Config) UnknownVariables() []string { return c.unknown }
 type TLS struct {
 	Cert string `yaml:"cert" doc:"File with the certificate chain, PEM."`
 	Key  string `yaml:"key" doc:"File with the private key, PEM."`
+}
+
+// OIDC is the provider that people sign in with.
+type OIDC struct {
+	Issuer         string   `yaml:"issuer" doc:"Issuer URL of the provider, exactly as it names itself. Empty: no sign-in with a provider."`
+	ClientID       string   `yaml:"client_id" doc:"Client id that the provider gave Doorward; the redirect URI to register is <public_url>/api/v1/signin/oidc/callback."`
+	ClientSecret   string   `yaml:"client_secret" secret:"true" doc:"Client secret that the provider gave Doorward. Empty: a public client, PKCE alone."`
+	Scopes         []string `yaml:"scopes" doc:"Scopes to ask for; openid must be one of them."`
+	Workspace      string   `yaml:"workspace" doc:"Slug of the workspace that people sign in to."`
+	RoleClaim      string   `yaml:"role_claim" doc:"Claim that decides a person's role at each sign-in, such as groups. Empty: roles are set in Doorward."`
+	Roles          []string `yaml:"roles" doc:"Roles of the claim's values, each as VALUE=ROLE; the highest counts."`
+	AllowedDomains []string `yaml:"allowed_domains" doc:"Domains of verified e-mail addresses that may sign in. Empty: all."`
+	CreatePeople   bool     `yaml:"create_people" doc:"Make a person at the first sign-in. Without it an admin has to invite."`
+	DefaultRole    string   `yaml:"default_role" enum:"viewer,editor,admin" doc:"Role of people who are made, and of those whose claim has no value of roles."`
 }
 
 // Bootstrap is what the first start takes its keys from.
@@ -153,6 +168,7 @@ func Default(env func(string) string) Config {
 		MaxBody:       16 << 20,
 		MaxMessage:    16 << 20,
 		ShutdownGrace: 10 * time.Second,
+		OIDC:          OIDC{Scopes: []string{"openid", "email", "profile"}, Workspace: "default", DefaultRole: "viewer"},
 		Upstream:      Upstream{Parallel: 8, ConnectTimeout: 20 * time.Second, CallTimeout: 10 * time.Minute, KillGrace: 3 * time.Second},
 		Approvals: Approvals{
 			TTL: 30 * time.Minute, Hold: 50 * time.Second, DecideRole: "admin", EscalateRole: "owner",

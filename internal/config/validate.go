@@ -64,6 +64,7 @@ func (c *Config) validate() []string {
 			bad("allowed_hosts", "%q is not a host name", h)
 		}
 	}
+	c.identity(bad)
 	return out
 }
 

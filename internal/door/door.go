@@ -32,6 +32,7 @@ type Deps struct {
 	DB       *db.DB
 	Redactor *secret.Redactor
 	Box      *secret.Box
+	OpenID   *auth.OpenID // nil: no sign-in with a provider
 	Log      *slog.Logger
 	Now      func() time.Time
 	MaxBody  int64 // bytes of a request body, default 16 MiB

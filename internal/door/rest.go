@@ -79,14 +79,14 @@ func routes() []route {
 		r("POST", v1+"/keys", auth.Admin, "key.create", (*Door).createKey, "Create a key; it is shown once"),
 		r("DELETE", v1+"/keys/{id}", auth.Admin, "key.revoke", (*Door).revokeKey, "Revoke a key"),
 		r("GET", v1+"/people", auth.Viewer, "person.list", (*Door).listPeople, "List people"),
-		r("POST", v1+"/people", auth.Admin, "person.create", (*Door).createPerson, "Create a person; the role is at most one's own"),
+		r("POST", v1+"/people", auth.Admin, "person.create", (*Door).createPerson, "Create a person, or invite one (oidc_email); the role is at most one's own"),
 		r("GET", v1+"/audit", auth.Viewer, "audit.list", (*Door).listAudit, "List the record, newest first"),
 		read(r("POST", v1+"/audit/verify", auth.Editor, "audit.verify", (*Door).verifyAudit, "Verify the whole record")),
 		r("GET", v1+"/audit/{trace_id}", auth.Viewer, "audit.show", (*Door).showAudit, "Show all rows of one attempt"),
 		r("GET", v1+"/explain", auth.Viewer, "explain", (*Door).explain, "Say which stage decides a call, and why (?agent=&tool=)"),
 		read(r("POST", v1+"/explain", auth.Viewer, "explain", (*Door).explain, "The same with arguments")),
 	}
-	return slices.Concat(table, routesTasks(), routesAudit(), routesSignIn())
+	return slices.Concat(table, routesTasks(), routesAudit(), routesSignIn(), routesOpenID())
 }
 
 // operation makes a route whose method says whether it changes something.

@@ -279,8 +279,9 @@ func (d *Door) listPeople(c *restCall) (any, error) {
 }
 
 type personInput struct {
-	Name string `json:"name"`
-	Role string `json:"role"`
+	Name      string `json:"name"`
+	Role      string `json:"role"`
+	OIDCEmail string `json:"oidc_email,omitempty"`
 }
 
 func (d *Door) createPerson(c *restCall) (any, error) {
@@ -295,7 +296,7 @@ func (d *Door) createPerson(c *restCall) (any, error) {
 	if role > c.caller.Role {
 		return nil, fault.New(fault.Forbidden, "the role %s is above yours", role).Why("INSUFFICIENT_PERMISSIONS")
 	}
-	p, err := d.d.Auth.CreatePerson(c.Context(), c.caller.WorkspaceID, in.Name, role)
+	p, err := d.d.Auth.InvitePerson(c.Context(), c.caller.WorkspaceID, in.Name, role, in.OIDCEmail)
 	if err != nil {
 		return nil, err
 	}

@@ -74,6 +74,8 @@ var contracts = map[string]contract{
 	"task.show":              {},
 	"task.finish":            {},
 	"auth.login":             {in: loginInput{}},
+	"auth.oidc":              {query: []string{"return"}},
+	"auth.login_oidc":        {query: []string{"state", "code", "iss", "error"}}, // and whatever else the provider adds
 	"auth.logout":            {},
 	"auth.me":                {},
 }

@@ -25,7 +25,7 @@ func routesSignIn() []route {
 		login,
 		operation("POST", a+"/logout", auth.Viewer, "auth.logout", (*Door).signOut, "End the session"),
 		me,
-		operation("PATCH", p, auth.Admin, "person.update", (*Door).updatePerson, "Change a person's role, disable or enable; ends the sessions"),
+		operation("PATCH", p, auth.Admin, "person.update", (*Door).updatePerson, "Change a person's role, disable or enable, which ends the sessions; invite (oidc_email)"),
 		operation("POST", p+"/password", auth.Viewer, "person.password", (*Door).setPassword, "Set a password, one's own or as an admin; ends the sessions"),
 	}
 }
@@ -164,8 +164,9 @@ func (d *Door) whoAmI(c *restCall) (any, error) {
 }
 
 type personChange struct {
-	Role     *string `json:"role"`
-	Disabled *bool   `json:"disabled"`
+	Role      *string `json:"role"`
+	Disabled  *bool   `json:"disabled"`
+	OIDCEmail *string `json:"oidc_email"`
 }
 
 func (d *Door) updatePerson(c *restCall) (any, error) {
@@ -178,7 +179,7 @@ func (d *Door) updatePerson(c *restCall) (any, error) {
 		return nil, err
 	}
 	c.target("person", p.ID, p.Name)
-	change := auth.PersonChange{Disabled: in.Disabled}
+	change := auth.PersonChange{Disabled: in.Disabled, OIDCEmail: in.OIDCEmail}
 	if in.Role != nil {
 		role, ok := auth.ParseRole(*in.Role)
 		if !ok {
