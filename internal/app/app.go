@@ -110,6 +110,7 @@ func New(ctx context.Context, cfg *config.Config, log Logger, first func(Keys)) 
 		ApprovalTTL: cfg.Approvals.TTL, HoldFor: cfg.Approvals.Hold, PublicURL: a.PublicURL(),
 		DecideRole: role(cfg.Approvals.DecideRole), EscalateRole: role(cfg.Approvals.EscalateRole), EscalateAfter: cfg.Approvals.EscalateAfter,
 		Notify: a.notify, StateKey: box.Key("request state"),
+		Limits:              gate.Limits{Task: cfg.Limits.Task, Workspace: gate.Budget(cfg.Limits.Workspace), Profile: gate.Budget(cfg.Limits.Profile)},
 		ConfirmationSecrets: []string{cfg.Confirmation.Secret, cfg.Confirmation.Previous},
 	}); err != nil {
 		return a, err

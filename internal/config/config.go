@@ -34,6 +34,7 @@ type Config struct {
 	Upstream       Upstream      `yaml:"upstream" doc:"Connections to the servers behind Doorward."`
 	Approvals      Approvals     `yaml:"approvals" doc:"Held calls."`
 	Confirmation   Confirmation  `yaml:"confirmation" doc:"The two-step confirmation of calls."`
+	Limits         Limits        `yaml:"limits" doc:"How many calls may run. Each number has its own variable."`
 	Audit          Audit         `yaml:"audit" doc:"The record."`
 	Builtins       Builtins      `yaml:"builtins" doc:"The servers inside the binary."`
 	Log            Log           `yaml:"log" doc:"Log on standard error."`
@@ -119,6 +120,29 @@ type Confirmation struct {
 	Previous string `yaml:"previous" secret:"true" env:"SUPACLOUD_MCP_CONFIRMATION_SECRET_PREVIOUS" doc:"The secret before, while it is being replaced: its tokens are accepted, none is signed with it."`
 }
 
+// Limits are how many calls may run, by the tier of the tool.
+type Limits struct {
+	Task      int       `yaml:"task" env:"AGENT_MCP_TOOL_RATE_LIMIT" min:"1" doc:"Calls of one task to tools of the tiers baseline and read, together."`
+	Workspace Workspace `yaml:"workspace" doc:"Calls of the workspace on a calendar day (UTC)."`
+	Profile   Profile   `yaml:"profile" doc:"Calls of one agent in the last 60 minutes."`
+}
+
+// Workspace are the limits of a day.
+type Workspace struct {
+	Ops       int `yaml:"ops" env:"AGENT_MCP_WORKSPACE_OPS_DAILY_LIMIT" min:"1" doc:"Tools of the tiers ops and script_run, a day."`
+	Deploy    int `yaml:"deploy" env:"AGENT_MCP_WORKSPACE_DEPLOY_DAILY_LIMIT" min:"1" doc:"Tools of the tier deploy, a day."`
+	Proposals int `yaml:"proposals" env:"AGENT_MCP_WORKSPACE_PROPOSAL_DAILY_LIMIT" min:"1" doc:"Tools of the tier scaffold_proposal, a day."`
+	Spawns    int `yaml:"spawns" env:"AGENT_MCP_WORKSPACE_TASK_SPAWN_DAILY_LIMIT" min:"1" doc:"Tools of the tier scaffold_task, a day."`
+}
+
+// Profile are the limits of an hour.
+type Profile struct {
+	Ops       int `yaml:"ops" env:"AGENT_MCP_PROFILE_OPS_HOURLY_LIMIT" min:"1" doc:"Tools of the tiers ops and script_run, an hour."`
+	Deploy    int `yaml:"deploy" env:"AGENT_MCP_PROFILE_DEPLOY_HOURLY_LIMIT" min:"1" doc:"Tools of the tier deploy, an hour."`
+	Proposals int `yaml:"proposals" env:"AGENT_MCP_PROFILE_PROPOSAL_HOURLY_LIMIT" min:"1" doc:"Tools of the tier scaffold_proposal, an hour."`
+	Spawns    int `yaml:"spawns" env:"AGENT_MCP_PROFILE_TASK_SPAWN_HOURLY_LIMIT" min:"1" doc:"Tools of the tier scaffold_task, an hour."`
+}
+
 // Audit tunes the record.
 type Audit struct {
 	MaxBody   Size          `yaml:"max_body" min:"0" doc:"Largest body of arguments or result kept whole; of a larger one an excerpt is kept. Digest and size are always kept."`
@@ -173,6 +197,11 @@ func Default(env func(string) string) Config {
 		Approvals: Approvals{
 			TTL: 30 * time.Minute, Hold: 50 * time.Second, DecideRole: "admin", EscalateRole: "owner",
 			Email: ApprovalEmail{StartTLS: true, Events: []string{"approval.created", "approval.escalated"}},
+		},
+		Limits: Limits{
+			Task:      50,
+			Workspace: Workspace{Ops: 100, Deploy: 20, Proposals: 10, Spawns: 3},
+			Profile:   Profile{Ops: 30, Deploy: 10, Proposals: 10, Spawns: 3},
 		},
 		Audit:    Audit{MaxBody: 32 << 10, Linger: 2 * time.Millisecond, CheckpointEvery: 30 * time.Second},
 		Builtins: Builtins{Host: Host{Enabled: true}},

@@ -73,6 +73,10 @@ func TestErrorsNamePlaceAndKey(t *testing.T) {
 		"open beyond":         {yaml: "insecure_listen: true\nopen_listen: 0.0.0.0:1\n", want: []string{"doorward.yaml:2: open_listen: 0.0.0.0:1 is reachable"}},
 		"half of tls":         {yaml: "tls:\n  cert: a.pem\n", want: []string{"doorward.yaml:2: tls.cert: tls.cert and tls.key go together"}},
 		"origin":              {yaml: "allowed_origins: [app.example]\n", want: []string{"doorward.yaml:1: allowed_origins: \"app.example\" is not an origin"}},
+		"limit zero":          {env: []string{"AGENT_MCP_TOOL_RATE_LIMIT=0"}, want: []string{"environment AGENT_MCP_TOOL_RATE_LIMIT: must be at least 1"}},
+		"limit word":          {env: []string{"AGENT_MCP_PROFILE_OPS_HOURLY_LIMIT=many"}, want: []string{"environment AGENT_MCP_PROFILE_OPS_HOURLY_LIMIT: \"many\" is not a whole number"}},
+		"limit below zero":    {env: []string{"AGENT_MCP_WORKSPACE_DEPLOY_DAILY_LIMIT=-1"}, want: []string{"must be at least 1"}},
+		"limit fraction":      {yaml: "limits: {workspace: {ops: 1.5}}\n", want: []string{"limits.workspace.ops: \"1.5\" is not a whole number"}},
 		"env":                 {env: []string{"DOORWARD_UPSTREAM_PARALLEL=x"}, want: []string{"environment DOORWARD_UPSTREAM_PARALLEL: \"x\" is not a whole number"}},
 		"env listen":          {env: []string{"DOORWARD_LISTEN=0.0.0.0:1"}, want: []string{"environment DOORWARD_LISTEN: 0.0.0.0:1 is reachable"}},
 		"secret twice":        {env: []string{"DOORWARD_BOOTSTRAP_ADMIN_KEY=x", "DOORWARD_BOOTSTRAP_ADMIN_KEY_FILE=/y"}, want: []string{"DOORWARD_BOOTSTRAP_ADMIN_KEY: also set through DOORWARD_BOOTSTRAP_ADMIN_KEY_FILE"}},
@@ -181,4 +185,38 @@ func FuzzLoad(f *testing.F) {
 			t.Errorf("err = %T %v", err, err)
 		}
 	})
+}
+
+// Every limit of SC-77 and SC-80 has its default and is set by its own variable, and by no other.
+func TestLimits(t *testing.T) {
+	for _, l := range []struct {
+		name string
+		def  int
+		get  func(config.Limits) int
+	}{
+		{"AGENT_MCP_TOOL_RATE_LIMIT", 50, func(l config.Limits) int { return l.Task }},
+		{"AGENT_MCP_WORKSPACE_OPS_DAILY_LIMIT", 100, func(l config.Limits) int { return l.Workspace.Ops }},
+		{"AGENT_MCP_WORKSPACE_DEPLOY_DAILY_LIMIT", 20, func(l config.Limits) int { return l.Workspace.Deploy }},
+		{"AGENT_MCP_WORKSPACE_PROPOSAL_DAILY_LIMIT", 10, func(l config.Limits) int { return l.Workspace.Proposals }},
+		{"AGENT_MCP_WORKSPACE_TASK_SPAWN_DAILY_LIMIT", 3, func(l config.Limits) int { return l.Workspace.Spawns }},
+		{"AGENT_MCP_PROFILE_OPS_HOURLY_LIMIT", 30, func(l config.Limits) int { return l.Profile.Ops }},
+		{"AGENT_MCP_PROFILE_DEPLOY_HOURLY_LIMIT", 10, func(l config.Limits) int { return l.Profile.Deploy }},
+		{"AGENT_MCP_PROFILE_PROPOSAL_HOURLY_LIMIT", 10, func(l config.Limits) int { return l.Profile.Proposals }},
+		{"AGENT_MCP_PROFILE_TASK_SPAWN_HOURLY_LIMIT", 3, func(l config.Limits) int { return l.Profile.Spawns }},
+	} {
+		plain, err := load(t, "")
+		if err != nil || l.get(plain.Limits) != l.def {
+			t.Errorf("%s: default %d, %v", l.name, l.get(plain.Limits), err)
+		}
+		set, err := load(t, "", l.name+"=7")
+		if err != nil || l.get(set.Limits) != 7 {
+			t.Fatalf("%s=7: %v", l.name, err)
+		}
+		if sum := func(l config.Limits) int {
+			w, p := l.Workspace, l.Profile
+			return l.Task + w.Ops + w.Deploy + w.Proposals + w.Spawns + p.Ops + p.Deploy + p.Proposals + p.Spawns
+		}; sum(set.Limits)-sum(plain.Limits) != 7-l.def {
+			t.Errorf("%s sets more than one limit", l.name)
+		}
+	}
 }

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"reflect"
@@ -12,7 +13,7 @@ import (
 // field is one setting: a leaf of Config.
 type field struct {
 	key    string // upstream.parallel
-	env    string // DOORWARD_UPSTREAM_PARALLEL
+	env    string // DOORWARD_UPSTREAM_PARALLEL, or the tag env
 	doc    string
 	secret bool
 	enum   []string
@@ -41,7 +42,7 @@ func walk(v reflect.Value, prefix string, out *[]field) {
 			continue
 		}
 		f := field{
-			key: key, env: envName(key), doc: sf.Tag.Get("doc"),
+			key: key, env: cmp.Or(sf.Tag.Get("env"), envName(key)), doc: sf.Tag.Get("doc"),
 			secret: sf.Tag.Get("secret") == "true", value: v.Field(i),
 		}
 		if name := sf.Tag.Get("env"); name != "" { // a name that a source of the requirements fixes

@@ -52,7 +52,7 @@ type schema struct {
 
 // Schema is the JSON Schema of the configuration file, indented.
 func Schema() []byte {
-	root := object(reflect.ValueOf(published()).Elem(), "", "Settings of Doorward. Every setting is also an environment variable DOORWARD_<SECTION>_<KEY>.")
+	root := object(reflect.ValueOf(published()).Elem(), "", "Settings of Doorward. Every setting is also an environment variable: DOORWARD_<SECTION>_<KEY>, but for those of limits (docs/limits.md).")
 	root.Schema = "https://json-schema.org/draft/2020-12/schema"
 	root.Title = "doorward.yaml"
 	b, err := json.Marshal(root)

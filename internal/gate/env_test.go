@@ -116,11 +116,14 @@ func ok(t testing.TB, err error) {
 	}
 }
 
-func newWorld(t testing.TB) *world {
+func newWorld(t testing.TB) *world { return newWorldOn(t, testkit.Database(t)) }
+
+// newWorldOn makes the world in the database of a URL, empty for SQLite.
+func newWorldOn(t testing.TB, url string) *world {
 	w := &world{t: t, ctx: t.Context(), redactor: &secret.Redactor{}, tools: map[string]string{}, secrets: []string{confirmSecret}, text: `"x"`}
 	w.clock.Store(time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC).UnixMicro())
 	dir := t.TempDir()
-	w.db = must[*db.DB](t)(db.Open(w.ctx, testkit.Database(t), dir))
+	w.db = must[*db.DB](t)(db.Open(w.ctx, url, dir))
 	t.Cleanup(func() { w.db.Close() })
 	w.fake = &fake{runs: map[string]int{}, defs: []json.RawMessage{json.RawMessage(readDef), json.RawMessage(writeDef)}}
 	w.startAudit()

@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
+	"doorward.dev/doorward/internal/audit"
 	"doorward.dev/doorward/internal/auth"
 	"doorward.dev/doorward/internal/catalog"
 	"doorward.dev/doorward/internal/fault"
@@ -45,7 +47,7 @@ const (
 // stageOrder is the path of a call.
 var stageOrder = []policy.Stage{
 	policy.StageCaller, policy.StageStop, policy.StageGrant, policy.StageServer, policy.StageAdmission, policy.StageRules,
-	policy.StageArguments, policy.StageConfirm, policy.StageApproval, policy.StageRecord, policy.StageDispatch,
+	policy.StageArguments, policy.StageConfirm, policy.StageApproval, policy.StageLimits, policy.StageRecord, policy.StageDispatch,
 }
 
 // Explain says which stage decides a call of tool ("server/tool") by caller, and why. It is for people who
@@ -73,6 +75,11 @@ func (g *Gate) Explain(ctx context.Context, caller *auth.Caller, tool string, ar
 		e.arguments(a, args)
 		e.confirm(a)
 		if err := e.approval(ctx, a, args); err != nil {
+			return Explanation{}, err
+		}
+	}
+	if e.Verdict.Action != policy.Deny {
+		if err := e.limits(ctx, a); err != nil {
 			return Explanation{}, err
 		}
 	}
@@ -227,6 +234,29 @@ func (e *Explanation) approval(ctx context.Context, a *attempt, args json.RawMes
 	default:
 		e.add(policy.StageApproval, stepTighten, fmt.Sprintf("the call waits for a person; approval %s is open", ap.ID))
 	}
+	return nil
+}
+
+// limits says which limits the call needs a slot of, and refuses where one has none left.
+func (e *Explanation) limits(ctx context.Context, a *attempt) error {
+	list := a.needs()
+	if len(list) == 0 {
+		e.add(policy.StageLimits, stepPass, "no limit applies")
+		return nil
+	}
+	used, err := audit.Used(ctx, a.g.DB, a.g.Now(), slots(list))
+	if err != nil {
+		return err
+	}
+	said := make([]string, len(list))
+	for i, n := range list {
+		if used[i] >= n.Limit {
+			e.refuse(policy.StageLimits, fault.Limit, reasonLimited, n.message(used[i]))
+			return nil
+		}
+		said[i] = fmt.Sprintf("%d of %d calls of %s are used", used[i], n.Limit, n.what)
+	}
+	e.add(policy.StageLimits, stepPass, strings.Join(said, "; "))
 	return nil
 }
 

@@ -67,6 +67,7 @@ type Deps struct {
 	// waiting caller is kept on the line (default 50 s), PublicURL the address shown with an approval.
 	ApprovalTTL, HoldFor time.Duration
 	PublicURL            string
+	Limits               Limits // zero numbers are the defaults
 	StateKey             []byte // signs request states; empty: held calls have none
 	// DecideRole is the least role of who decides about held calls (default admin). What nobody decided for EscalateAfter (0: never)
 	// is escalated to EscalateRole (default owner).
@@ -117,6 +118,7 @@ func New(d Deps) (*Gate, error) {
 	if err := d.roles(); err != nil {
 		return nil, err
 	}
+	d.Limits = d.Limits.orDefault()
 	g := &Gate{
 		Deps: d, closing: make(chan struct{}), confirming: newConfirmations(d.ConfirmationSecrets),
 		progressEvery: 5 * time.Second, pollEvery: time.Second, sweepEvery: 5 * time.Second,
@@ -167,7 +169,7 @@ func (a *attempt) pass(ctx context.Context) error {
 	if err := a.runKey(ctx); err != nil {
 		return err
 	}
-	if err := a.intent(ctx); err != nil { // durable before a tool with side effects runs
+	if err := a.intent(ctx); err != nil { // slots of limits; durable before a tool with side effects runs
 		return err
 	}
 	return a.enter(ctx) // from here on a stop cancels it

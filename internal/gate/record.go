@@ -16,24 +16,34 @@ import (
 
 const reasonAudit = "AUDIT_UNAVAILABLE"
 
-// intent makes it durable, even against power loss, that a tool with side effects is about to run. An approval that was
-// used for the call stays used when this fails: nobody may run it twice.
+// intent makes it durable, even against power loss, that a tool with side effects is about to run, and takes the slots of the call
+// in the same transaction: a limit that is used up refuses the row and with it the call. A tool that only reads has an intent
+// only for that. An approval that was used for the call stays used when the record fails: nobody may run it twice.
 func (a *attempt) intent(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return a.cancelled(err)
 	}
+	list, durable := a.needs(), audit.Power
 	if a.tool.Class == policy.Read && !a.control.asked {
-		return nil
+		if len(list) == 0 {
+			return nil
+		}
+		durable = audit.Process
 	}
 	row := a.event
-	row.Kind, row.Status = audit.Intent, audit.Started
+	row.Kind, row.Status, row.Reserve = audit.Intent, audit.Started, slots(list)
 	row.At = a.g.Now().UnixMicro()
 	row.Reason = a.reason()
-	if err := a.g.Audit.Write(ctx, &row, audit.Power); err != nil {
-		a.decided(policy.Deny, policy.StageRecord, "", reasonAudit)
-		return a.unrecorded(err, "the call was not run, because it cannot be recorded now; try again later")
+	err := a.g.Audit.Write(ctx, &row, durable)
+	var x *audit.Exhausted
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &x):
+		return a.limited(ctx, x, list)
 	}
-	return nil
+	a.decided(policy.Deny, policy.StageRecord, "", reasonAudit)
+	return a.unrecorded(err, "the call was not run, because it cannot be recorded now; try again later")
 }
 
 // outcome records how a dispatched call ended, then gives its answer.
@@ -67,7 +77,18 @@ func (a *attempt) own(ctx context.Context) (Result, error) {
 	if a.answerErr != nil {
 		a.event.Status, a.event.ErrorClass = outcomeStatus(nil, a.answerErr)
 	}
-	if werr := a.write(ctx); werr != nil {
+	var list []need
+	if a.event.Status == audit.ConfirmationRequired { // the first step is a call like the second: it uses slots, too
+		list = a.needs()
+		a.event.Reserve = slots(list)
+	}
+	werr := a.write(ctx)
+	a.event.Reserve = nil
+	var x *audit.Exhausted
+	switch {
+	case errors.As(werr, &x):
+		return a.refused(ctx, a.limited(ctx, x, list))
+	case werr != nil:
 		return Result{TraceID: r.TraceID}, a.unrecorded(werr, "the answer could not be recorded; try again later")
 	}
 	if a.answerErr != nil {

@@ -147,6 +147,7 @@ rules: pass
 arguments: pass
 confirm: pass
 approval: pass
+limits: pass
 record: pass
 dispatch: pass
 `)
@@ -161,6 +162,7 @@ rules: tighten
 arguments: pass
 confirm: pass
 approval: tighten
+limits: pass
 record: pass
 dispatch: pass
 `
@@ -182,6 +184,7 @@ rules: tighten
 arguments: pass
 confirm: pass
 approval: refuse
+limits: not reached
 record: not reached
 dispatch: not reached
 `)
@@ -196,6 +199,7 @@ rules: tighten
 arguments: refuse
 confirm: not reached
 approval: not reached
+limits: not reached
 record: not reached
 dispatch: not reached
 `)
@@ -210,6 +214,7 @@ rules: not reached
 arguments: not reached
 confirm: not reached
 approval: not reached
+limits: not reached
 record: not reached
 dispatch: not reached
 `)

@@ -13,7 +13,21 @@ CREATE TABLE limit_counter (
   PRIMARY KEY (slot, at)
 );
 
+-- What operators allow at most, beside the budgets of the tiers.
+CREATE TABLE call_limit (
+  id           TEXT PRIMARY KEY,
+  workspace_id TEXT NOT NULL REFERENCES workspace(id) ON DELETE CASCADE,
+  mcp_tool_id  TEXT REFERENCES tool(id) ON DELETE CASCADE,  -- NULL: all tools
+  agent_id     TEXT REFERENCES agent(id) ON DELETE CASCADE, -- NULL: whoever calls
+  per          TEXT NOT NULL, -- day, hour, task; an unknown word lets nothing through
+  n            BIGINT NOT NULL,
+  reason       TEXT NOT NULL DEFAULT '',
+  created_by   TEXT NOT NULL DEFAULT '',
+  created_at   BIGINT NOT NULL
+);
+
 -- +goose Down
+DROP TABLE call_limit;
 DROP TABLE limit_counter;
 DROP INDEX audit_events_slots;
 ALTER TABLE audit_events DROP COLUMN slots;
