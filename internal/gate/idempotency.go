@@ -66,7 +66,10 @@ func (a *attempt) claimKey(ctx context.Context, expired bool) error {
 	var known storedKey
 	now := a.g.Now()
 	err := a.g.DB.Tx(ctx, func(tx *sql.Tx) error {
-		err := known.read(tx.QueryRowContext(ctx, `SELECT input_hash, status, trace_id, failed, result, changed_at FROM mcp_idempotency_keys`+keyRow, a.keyArgs()...))
+		read := func() error {
+			return known.read(tx.QueryRowContext(ctx, `SELECT input_hash, status, trace_id, failed, result, changed_at FROM mcp_idempotency_keys`+keyRow, a.keyArgs()...))
+		}
+		err := read()
 		switch {
 		case errors.Is(err, sql.ErrNoRows):
 		case err != nil:
@@ -77,12 +80,25 @@ func (a *attempt) claimKey(ctx context.Context, expired bool) error {
 		if expired {
 			return nil
 		}
+		seen := known.changedAt // 0: no row
 		known = storedKey{}
-		_, err = tx.ExecContext(ctx, `INSERT INTO mcp_idempotency_keys (workspace_id, task_id, tool_name, key, input_hash, status, trace_id, created_at, changed_at)
+		made, err := tx.ExecContext(ctx, `INSERT INTO mcp_idempotency_keys (workspace_id, task_id, tool_name, key, input_hash, status, trace_id, created_at, changed_at)
 			VALUES ($1, $2, $3, $4, $5, 'claimed', $6, $7, $8)
-			ON CONFLICT (workspace_id, task_id, tool_name, key) DO UPDATE SET trace_id = excluded.trace_id, changed_at = excluded.changed_at`,
-			a.keyArgs(a.digest, a.call.TraceID, now.UnixMicro(), now.UnixMicro())...)
-		return err
+			ON CONFLICT (workspace_id, task_id, tool_name, key) DO UPDATE SET trace_id = excluded.trace_id, changed_at = excluded.changed_at
+			WHERE mcp_idempotency_keys.status = 'claimed' AND mcp_idempotency_keys.changed_at = $9`,
+			a.keyArgs(a.digest, a.call.TraceID, now.UnixMicro(), now.UnixMicro(), seen)...)
+		if err != nil {
+			return err
+		}
+		if n, err := made.RowsAffected(); err != nil || n == 1 {
+			return err
+		}
+		// Another replica was faster since the look at the row: it is its key, and the result must find its way to it.
+		if err := read(); !errors.Is(err, sql.ErrNoRows) {
+			return err
+		}
+		known = storedKey{hash: a.digest, status: keyClaimed, changedAt: now.UnixMicro()} // and given back already
+		return nil
 	})
 	if err != nil {
 		return a.keyFault(ctx, err)

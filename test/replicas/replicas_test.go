@@ -19,6 +19,9 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
+// confirmation is the secret of confirmations, which all replicas must share.
+const confirmation = "thirty-two bytes that all replicas share"
+
 // cluster is some replicas on one database.
 type cluster struct {
 	url      string // of the database
@@ -51,7 +54,7 @@ func start(t *testing.T, n int) *cluster {
 	for i := range n {
 		data := dataFolder(t, key)
 		wg.Go(func() {
-			c.replicas[i] = testkit.Start(t, testkit.Options{Data: data, Env: []string{"DOORWARD_DATABASE=" + c.url, "DOORWARD_BUILTINS_ADMIT=true"}})
+			c.replicas[i] = testkit.Start(t, testkit.Options{Data: data, Env: []string{"DOORWARD_DATABASE=" + c.url, "DOORWARD_BUILTINS_ADMIT=true", "SUPACLOUD_MCP_CONFIRMATION_SECRET=" + confirmation}})
 		})
 	}
 	wg.Wait()
@@ -61,13 +64,20 @@ func start(t *testing.T, n int) *cluster {
 	return c
 }
 
-// query reads one value from the database.
-func (c *cluster) query(t *testing.T, query string, args ...any) (n int) {
+// open opens the database, beside the replicas.
+func (c *cluster) open(t *testing.T) *sql.DB {
 	t.Helper()
 	d, err := sql.Open("pgx", c.url)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return d
+}
+
+// query reads one value from the database.
+func (c *cluster) query(t *testing.T, query string, args ...any) (n int) {
+	t.Helper()
+	d := c.open(t)
 	defer d.Close()
 	if err := d.QueryRowContext(t.Context(), query, args...).Scan(&n); err != nil {
 		t.Fatal(err)

@@ -1,0 +1,365 @@
+package replicas
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"doorward.dev/doorward/internal/testkit"
+)
+
+const write = `{"name":"create","description":"Creates.","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":false}}`
+
+// at runs fn n times at the same moment.
+func at(n int, fn func(i int)) {
+	var wg sync.WaitGroup
+	begin := make(chan struct{})
+	for i := range n {
+		wg.Go(func() {
+			<-begin
+			fn(i)
+		})
+	}
+	close(begin)
+	wg.Wait()
+}
+
+func done(r testkit.Reply, id int64) bool {
+	return r.Error == nil && !r.IsError() && r.Text() == fmt.Sprint("done ", id)
+}
+
+// TestApprovals: a call that one replica held and another approved runs on a third exactly once, however many repeat it at once.
+func TestApprovals(t *testing.T) {
+	c := start(t, 3)
+	f, l := upstream(t, testkit.ToolDef("ask", "Asks first."))
+	g := c.replicas[0]
+	g.Approve(g.AddHTTP("fake", f.URL, nil).ID, "REQUIRE_APPROVAL")
+	b := c.balancer(t)
+	client := b.client(t, testkit.Modern)
+	for id := range int64(10) {
+		args := fmt.Sprintf(`{"id":%d}`, id)
+		r := client.Call("ask", args)
+		if r.Error == nil || r.Error.Data.ApprovalID == "" {
+			t.Fatalf("not held: %v", r)
+		}
+		c.replicas[(id+1)%3].Decide(r.Error.Data.ApprovalID, "approve")
+		var ran atomic.Int64
+		at(12, func(int) {
+			if r, err := client.Try(t.Context(), "tools/call", testkit.CallParams("ask", args)); err != nil {
+				t.Error(err)
+			} else if done(r, id) {
+				ran.Add(1)
+			} else if r.Error == nil || r.Error.Code != -32004 {
+				t.Errorf("call %d: %v", id, r)
+			}
+		})
+		if n := l.times("ask", id); n != 1 || ran.Load() != 1 {
+			t.Errorf("call %d ran %d times and was answered %d times", id, n, ran.Load())
+		}
+	}
+	// A caller that is kept on the line by one replica hears of the decision at another one.
+	waiting := b.client(t, testkit.Legacy)
+	began := make(chan struct{})
+	go func() {
+		defer close(began)
+		testkit.Eventually(t, 20*time.Second, "the call is held", func() bool {
+			return c.query(t, `SELECT COUNT(*) FROM approval WHERE status = 'PENDING' AND arguments LIKE '%777%'`) == 1
+		})
+		var list struct {
+			Approvals []struct {
+				ID        string          `json:"id"`
+				Arguments json.RawMessage `json:"arguments"`
+			} `json:"approvals"`
+		}
+		c.replicas[1].Admin("GET", "/api/v1/mcp/approvals?status=PENDING", nil, &list)
+		for _, a := range list.Approvals {
+			if string(a.Arguments) == `{"id":777}` {
+				c.replicas[1].Decide(a.ID, "approve")
+			}
+		}
+	}()
+	r := waiting.Request("tools/call", `{"_meta":{"progressToken":"p"},"name":"ask","arguments":{"id":777}}`)
+	<-began
+	if !done(r, 777) || l.times("ask", 777) != 1 {
+		t.Errorf("%v, ran %d times", r, l.times("ask", 777))
+	}
+	c.verify(t)
+}
+
+// TestStopHoldsEverywhere: a stop, a rule and a revoked key hold on every replica within a second.
+func TestStopHoldsEverywhere(t *testing.T) {
+	c := start(t, 3)
+	f, _ := upstream(t, testkit.ToolDef("work", "Works."))
+	g := c.replicas[0]
+	server := g.AddHTTP("fake", f.URL, nil).ID
+	g.Approve(server, "ALLOW")
+	agents, keys := make([]string, 3), make([]string, 3)
+	for i := range agents {
+		agents[i], keys[i] = c.replicas[i].Agent(fmt.Sprint("agent", i), "*")
+	}
+	try := func(replica, agent int) testkit.Reply {
+		return testkit.NewClient(t, c.replicas[replica].URL+"/mcp/fake", keys[agent], testkit.Modern).Call("work", `{"id":1}`)
+	}
+	for replica := range c.replicas {
+		for agent := range agents {
+			testkit.Eventually(t, 5*time.Second, "every replica knows the agents", func() bool { return done(try(replica, agent), 1) })
+		}
+	}
+	// holds measures until all replicas refuse with a reason.
+	holds := func(what, reason string, agent int, since time.Time) {
+		t.Helper()
+		at(len(c.replicas), func(replica int) {
+			for {
+				began, r := time.Now(), try(replica, agent)
+				if r.Error != nil && r.Error.Data.Reason == reason {
+					return
+				}
+				// Only a call that began more than a second after the change counts against it.
+				if late := began.Sub(since); late > time.Second {
+					t.Errorf("%s does not hold on replica %d after %v: %v", what, replica, late, r)
+					return
+				}
+			}
+		})
+	}
+	c.replicas[1].EmergencyStop("agent", agents[0])
+	holds("the stop of an agent", "AGENT_EMERGENCY_STOP", 0, time.Now())
+	var list struct {
+		Keys []struct {
+			ID      string `json:"id"`
+			AgentID string `json:"agent_id"`
+		} `json:"keys"`
+	}
+	c.replicas[2].Admin("GET", "/api/v1/keys", nil, &list)
+	for _, k := range list.Keys {
+		if k.AgentID == agents[1] {
+			c.replicas[2].Admin("DELETE", "/api/v1/keys/"+k.ID, nil, nil)
+		}
+	}
+	holds("a revoked key", "INVALID_API_KEY", 1, time.Now())
+	c.replicas[0].Verdict(server, "work", "DENY")
+	holds("a rule", "RULE_DENY", 2, time.Now())
+	c.replicas[1].EmergencyStop("server", server)
+	holds("the stop of a server", "SERVER_BLOCKED", 2, time.Now())
+	c.verify(t)
+}
+
+// TestConfirmedOnce: a confirmed call runs once under its key, also when it is sent to all replicas at once, and every one gets
+// the result of that one run in the end.
+func TestConfirmedOnce(t *testing.T) {
+	c := start(t, 3)
+	f, l := upstream(t, testkit.ToolDef("deploy", "Deploys."))
+	g := c.replicas[0]
+	server := g.AddHTTP("fake", f.URL, nil).ID
+	g.Approve(server, "ALLOW")
+	g.Admin("PATCH", "/api/v1/mcp/servers/"+server+"/tools/"+g.Tool(server, "deploy").ID, map[string]any{"confirm": true}, nil)
+	client := c.balancer(t).client(t, testkit.Modern)
+	for id := range int64(20) {
+		var first struct {
+			StructuredContent struct {
+				Token string `json:"confirmation_token"`
+			} `json:"structuredContent"`
+		}
+		testkit.Eventually(t, 5*time.Second, "the tool asks for confirmation on every replica", func() bool {
+			r := client.Call("deploy", fmt.Sprintf(`{"id":%d}`, id))
+			return json.Unmarshal(r.Result, &first) == nil && first.StructuredContent.Token != ""
+		})
+		before := l.times("deploy", id)
+		args := fmt.Sprintf(`{"id":%d,"confirmation_token":%q,"idempotency_key":"key %d"}`, id, first.StructuredContent.Token, id)
+		var ended atomic.Int64
+		at(9, func(int) {
+			r, err := client.Try(t.Context(), "tools/call", testkit.CallParams("deploy", args))
+			switch {
+			case err != nil:
+				t.Error(err)
+			case done(r, id):
+				ended.Add(1)
+			case r.Error == nil || r.Error.Data.Reason != "idempotency_in_progress":
+				t.Errorf("call %d: %v", id, r)
+			}
+		})
+		if n := l.times("deploy", id) - before; n != 1 || ended.Load() == 0 {
+			t.Errorf("call %d ran %d times, %d callers got its result", id, n, ended.Load())
+		}
+		if r := client.Call("deploy", args); !done(r, id) {
+			t.Errorf("call %d afterwards: %v", id, r)
+		}
+	}
+	c.verify(t)
+}
+
+// rows is what the record has of the calls of a tool: id → statuses of intents and outcomes.
+func (c *cluster) rows(t *testing.T, tool string) (intents, outcomes map[int64][]string) {
+	t.Helper()
+	d := c.open(t)
+	defer d.Close()
+	found, err := d.QueryContext(t.Context(), `SELECT kind, status, args_body FROM audit_events WHERE method = 'tools/call' AND tool_name = $1 ORDER BY seq`, tool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer found.Close()
+	intents, outcomes = map[int64][]string{}, map[int64][]string{}
+	for found.Next() {
+		var kind, status, args string
+		if err := found.Scan(&kind, &status, &args); err != nil {
+			t.Fatal(err)
+		}
+		var in struct{ ID int64 }
+		testkit.Decode(t, []byte(args), &in)
+		into := outcomes
+		if kind == "intent" {
+			into = intents
+		}
+		into[in.ID] = append(into[in.ID], status)
+	}
+	if err := found.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return intents, outcomes
+}
+
+// TestKillNine: replicas are killed at random moments while callers work through the balancer. Every call that was answered is in the
+// record with its outcome, every call that ran had its intent, no call and no approval runs twice, and the chain is whole.
+func TestKillNine(t *testing.T) {
+	c := start(t, 3)
+	f, l := upstream(t, write, testkit.ToolDef("ask", "Asks first."))
+	g := c.replicas[0]
+	g.ApproveWith(g.AddHTTP("fake", f.URL, nil).ID, func(tool testkit.Tool) string {
+		return map[string]string{"create": "ALLOW", "ask": "REQUIRE_APPROVAL"}[tool.Name]
+	})
+	b := c.balancer(t)
+	client := b.client(t, testkit.Modern)
+	testkit.Eventually(t, 10*time.Second, "every replica serves", func() bool {
+		for i := range 3 {
+			if r := client.Call("create", fmt.Sprintf(`{"id":%d}`, -1-i)); r.Error != nil {
+				return false
+			}
+		}
+		return true
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	var callers sync.WaitGroup
+	var next, asked atomic.Int64
+	var mu sync.Mutex
+	acked := map[string][]int64{}
+	ack := func(tool string, id int64) {
+		mu.Lock()
+		acked[tool] = append(acked[tool], id)
+		mu.Unlock()
+	}
+	for range 16 {
+		callers.Go(func() {
+			for ctx.Err() == nil {
+				id := next.Add(1)
+				r, err := client.Try(t.Context(), "tools/call", testkit.CallParams("create", fmt.Sprintf(`{"id":%d}`, id)))
+				switch {
+				case err == nil && done(r, id):
+					ack("create", id)
+				case err == nil && r.Status == http.StatusOK && r.Error == nil:
+					t.Errorf("call %d: %v", id, r)
+				}
+			}
+		})
+	}
+	for range 4 {
+		callers.Go(func() {
+			for ctx.Err() == nil {
+				if id := asked.Add(1); askUntil(t, b, client, id) {
+					ack("ask", id)
+				}
+			}
+		})
+	}
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 1))
+	for range 6 {
+		pause := time.NewTimer(time.Duration(200+random.IntN(500)) * time.Millisecond)
+		<-pause.C
+		i := random.IntN(3)
+		c.replicas[i].Kill()
+		c.replicas[i].Restart()
+		b.point(t, i, c.replicas[i].URL)
+	}
+	stop()
+	callers.Wait()
+
+	lost := 0
+	for _, tool := range []string{"create", "ask"} {
+		intents, outcomes := c.rows(t, tool)
+		for _, id := range acked[tool] {
+			if n := len(outcomes[id]); n == 0 || outcomes[id][n-1] != "ok" {
+				t.Errorf("%s %d was answered, but the record says %v", tool, id, outcomes[id])
+			}
+		}
+		last := next.Load()
+		if tool == "ask" {
+			last = asked.Load()
+		}
+		for id := int64(1); id <= last; id++ {
+			n := l.times(tool, id)
+			if n > 1 {
+				t.Errorf("%s %d ran %d times", tool, id, n)
+			}
+			if n > 0 && len(intents[id]) == 0 {
+				t.Errorf("%s %d ran without an intent in the record", tool, id)
+			}
+			if n > 0 && len(outcomes[id]) == 0 {
+				lost++
+			}
+		}
+	}
+	t.Logf("%d calls and %d approved calls answered, %d in flight at a kill", len(acked["create"]), len(acked["ask"]), lost)
+	if len(acked["create"]) < 100 || len(acked["ask"]) < 5 {
+		t.Error("too few calls got through, so the test shows nothing")
+	}
+	c.verify(t)
+}
+
+// askUntil makes a call that needs approval, approves it and repeats it until it has run, or until it is held anew, which says that
+// a replica that was killed has used the approval. Nobody approves it twice.
+func askUntil(t *testing.T, b *balancer, client *testkit.Client, id int64) bool {
+	params := testkit.CallParams("ask", fmt.Sprintf(`{"id":%d}`, id))
+	approval, decided := "", false
+	for range 200 {
+		r, err := client.Try(t.Context(), "tools/call", params)
+		switch {
+		case err != nil || r.Error == nil && !done(r, id):
+			continue // killed
+		case r.Error == nil:
+			return true
+		case r.Error.Data.ApprovalID == "":
+			continue
+		case approval == "":
+			approval = r.Error.Data.ApprovalID
+		case r.Error.Data.ApprovalID != approval:
+			return false
+		}
+		if !decided {
+			decided = approve(t, b, approval)
+		}
+	}
+	return false
+}
+
+// approve approves through the balancer. A second attempt after one that was lost is refused as decided already, which is as good.
+func approve(t *testing.T, b *balancer, id string) bool {
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, b.url+"/api/v1/mcp/approvals/"+id+"/approve", nil)
+	if err != nil {
+		t.Error(err)
+		return false
+	}
+	req.Header.Set("Authorization", "Bearer "+testkit.AdminKey)
+	r, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return false
+	}
+	defer r.Body.Close()
+	return r.StatusCode == http.StatusOK || r.StatusCode == http.StatusConflict
+}
