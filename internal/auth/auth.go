@@ -28,6 +28,7 @@ type Caller struct {
 	// Set when a task calls. PersonID is empty then: a task is not the person, it acts on that one's behalf.
 	TaskID        string
 	ProjectID     string // of the task
+	TaskLabels    []string
 	TaskOver      string // why it may not go on, as of when the gate looked
 	ActorPersonID string // on whose behalf
 	ActorName     string

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"database/sql"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"time"
 
@@ -15,15 +16,16 @@ import (
 // Task is one piece of work that an agent does on behalf of a person. Its token ("task_…") is bound to the workspace,
 // the task, the agent and the person, and lives at most MaxTaskTTL.
 type Task struct {
-	ID        string `json:"id"`
-	Title     string `json:"title"`
-	Status    string `json:"status"` // running, finished, expired
-	AgentID   string `json:"agent_id,omitempty"`
-	ProjectID string `json:"project_id,omitempty"`
-	PersonID  string `json:"person_id"`
-	CreatedAt int64  `json:"created_at"` // unix microseconds, as all times here
-	ExpiresAt int64  `json:"expires_at"`
-	EndedAt   int64  `json:"ended_at,omitempty"`
+	ID        string   `json:"id"`
+	Title     string   `json:"title"`
+	Status    string   `json:"status"` // running, finished, expired
+	AgentID   string   `json:"agent_id,omitempty"`
+	ProjectID string   `json:"project_id,omitempty"`
+	PersonID  string   `json:"person_id"`
+	Labels    []string `json:"labels,omitempty"` // conditions of rules may ask for them
+	CreatedAt int64    `json:"created_at"`       // unix microseconds, as all times here
+	ExpiresAt int64    `json:"expires_at"`
+	EndedAt   int64    `json:"ended_at,omitempty"`
 }
 
 // How long a task's token lives.
@@ -36,6 +38,8 @@ const (
 	taskPrefix = "task_"
 	maxTitle   = 500 // bytes
 	maxProject = 200 // bytes
+	maxLabels  = 16
+	maxLabel   = 64 // bytes
 
 	// taskMemory is how long the snapshot still knows a task that is over, to say so.
 	taskMemory = 24 * time.Hour
@@ -68,9 +72,13 @@ func (a *Auth) CreateTask(ctx context.Context, by *Caller, in Task, ttl time.Dur
 	case in.Title == "" || len(in.Title) > maxTitle || !printable(in.Title):
 		return "", t, fault.New(fault.InvalidParams, "a task needs a title of at most %d bytes of UTF-8 without control characters", maxTitle)
 	}
+	labels, err := labelText(in.Labels)
+	if err != nil {
+		return "", t, err
+	}
 	now := a.now()
 	t = Task{
-		ID: db.NewID(), Title: in.Title, Status: taskRunning, AgentID: in.AgentID, ProjectID: in.ProjectID, PersonID: by.PersonID,
+		ID: db.NewID(), Title: in.Title, Status: taskRunning, AgentID: in.AgentID, ProjectID: in.ProjectID, PersonID: by.PersonID, Labels: in.Labels,
 		CreatedAt: now.UnixMicro(), ExpiresAt: now.Add(ttl).UnixMicro(),
 	}
 	token = newKey(taskPrefix)
@@ -80,7 +88,7 @@ func (a *Auth) CreateTask(ctx context.Context, by *Caller, in Task, ttl time.Dur
 				return err
 			}
 		}
-		return insertTask(ctx, tx, by.WorkspaceID, token, t)
+		return insertTask(ctx, tx, by.WorkspaceID, token, t, labels)
 	})
 	if err != nil {
 		return "", Task{}, err
@@ -88,11 +96,39 @@ func (a *Auth) CreateTask(ctx context.Context, by *Caller, in Task, ttl time.Dur
 	return token, t, nil
 }
 
-func insertTask(ctx context.Context, tx *sql.Tx, ws, token string, t Task) error {
+// labelText checks the labels of a task and gives them as stored.
+func labelText(labels []string) (string, error) {
+	if len(labels) > maxLabels {
+		return "", fault.New(fault.InvalidParams, "a task has at most %d labels", maxLabels)
+	}
+	for _, l := range labels {
+		if l == "" || len(l) > maxLabel || !printable(l) {
+			return "", fault.New(fault.InvalidParams, "a label is 1 to %d bytes of UTF-8 without control characters", maxLabel)
+		}
+	}
+	if labels == nil {
+		labels = []string{}
+	}
+	text, err := json.Marshal(labels)
+	return string(text), err
+}
+
+// storedLabels reads stored labels. What cannot be read is an error of the load: rules that ask for a label must not miss it.
+func storedLabels(text string) (labels []string, err error) {
+	if text == "[]" { // nearly every task
+		return nil, nil
+	}
+	if err := json.Unmarshal([]byte(text), &labels); err != nil {
+		return nil, fault.Wrap(fault.Internal, err, "the labels of a task cannot be read")
+	}
+	return labels, nil
+}
+
+func insertTask(ctx context.Context, tx *sql.Tx, ws, token string, t Task, labels string) error {
 	sum := sha256.Sum256([]byte(token))
-	_, err := tx.ExecContext(ctx, `INSERT INTO task (id, workspace_id, title, agent_id, project_id, person_id, hash, created_at, expires_at)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`,
-		t.ID, ws, t.Title, t.AgentID, t.ProjectID, t.PersonID, hex.EncodeToString(sum[:]), t.CreatedAt, t.ExpiresAt)
+	_, err := tx.ExecContext(ctx, `INSERT INTO task (id, workspace_id, title, agent_id, project_id, person_id, hash, created_at, expires_at, labels)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`,
+		t.ID, ws, t.Title, t.AgentID, t.ProjectID, t.PersonID, hex.EncodeToString(sum[:]), t.CreatedAt, t.ExpiresAt, labels)
 	return written(err, "")
 }
 
@@ -102,10 +138,14 @@ const (
 	taskExpired  = "expired"
 )
 
-const taskColumns = `id, title, agent_id, project_id, person_id, created_at, expires_at, ended_at`
+const taskColumns = `id, title, agent_id, project_id, person_id, labels, created_at, expires_at, ended_at`
 
 func (a *Auth) scanTask(scan func(...any) error) (t Task, err error) {
-	if err := scan(&t.ID, &t.Title, &t.AgentID, &t.ProjectID, &t.PersonID, &t.CreatedAt, &t.ExpiresAt, &t.EndedAt); err != nil {
+	var labels string
+	if err := scan(&t.ID, &t.Title, &t.AgentID, &t.ProjectID, &t.PersonID, &labels, &t.CreatedAt, &t.ExpiresAt, &t.EndedAt); err != nil {
+		return t, err
+	}
+	if t.Labels, err = storedLabels(labels); err != nil {
 		return t, err
 	}
 	switch {
@@ -212,7 +252,7 @@ var refusals = map[string]string{
 
 // loadTasks loads the tasks whose tokens work, and those that ended lately so that they are told so.
 func (s *snapshot) loadTasks(ctx context.Context, tx *sql.Tx, people map[string]person, now time.Time) error {
-	rows, err := tx.QueryContext(ctx, `SELECT id, workspace_id, hash, agent_id, project_id, person_id, expires_at, ended_at FROM task WHERE expires_at > $1`,
+	rows, err := tx.QueryContext(ctx, `SELECT id, workspace_id, hash, agent_id, project_id, person_id, labels, expires_at, ended_at FROM task WHERE expires_at > $1`,
 		now.Add(-taskMemory).UnixMicro())
 	if err != nil {
 		return unreadable(err)
@@ -221,13 +261,16 @@ func (s *snapshot) loadTasks(ctx context.Context, tx *sql.Tx, people map[string]
 	for rows.Next() {
 		k := new(key)
 		c := &k.caller
-		var hash string
-		if err := rows.Scan(&c.TaskID, &c.WorkspaceID, &hash, &c.AgentID, &c.ProjectID, &c.ActorPersonID, &k.expiresAt, &k.endedAt); err != nil {
+		var hash, labels string
+		if err := rows.Scan(&c.TaskID, &c.WorkspaceID, &hash, &c.AgentID, &c.ProjectID, &c.ActorPersonID, &labels, &k.expiresAt, &k.endedAt); err != nil {
 			return unreadable(err)
 		}
 		sum, ok := digest(hash)
 		if !ok {
 			continue
+		}
+		if c.TaskLabels, err = storedLabels(labels); err != nil {
+			return err
 		}
 		c.KeyID = c.TaskID
 		if g := s.agents[c.AgentID]; g != nil && g.WorkspaceID == c.WorkspaceID {

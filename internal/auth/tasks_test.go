@@ -1,6 +1,7 @@
 package auth_test
 
 import (
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -48,7 +49,7 @@ func TestTaskToken(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 	list, err := w.Tasks(t.Context(), w.ws, "")
-	if err != nil || len(list) != 1 || list[0] != task {
+	if err != nil || len(list) != 1 || !reflect.DeepEqual(list[0], task) {
 		t.Errorf("tasks %+v, %v", list, err)
 	}
 	if list, err := w.Tasks(t.Context(), "other", ""); err != nil || len(list) != 0 {

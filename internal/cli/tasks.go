@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"net/url"
+	"strings"
 
 	"doorward.dev/doorward/internal/auth"
 )
@@ -17,14 +18,15 @@ type taskCmd struct {
 }
 
 type taskAddCmd struct {
-	Title   string `arg:"" help:"What is to be done."`
-	Agent   string `help:"Agent that does it. Without one the task may only read." placeholder:"NAME"`
-	Project string `help:"Project that it belongs to." placeholder:"ID"`
-	TTL     string `name:"ttl" help:"Life of the token, at most 24h." default:"1h" placeholder:"DURATION"`
+	Title   string   `arg:"" help:"What is to be done."`
+	Agent   string   `help:"Agent that does it. Without one the task may only read." placeholder:"NAME"`
+	Project string   `help:"Project that it belongs to." placeholder:"ID"`
+	Label   []string `help:"A word that conditions of rules may ask for." placeholder:"WORD"`
+	TTL     string   `name:"ttl" help:"Life of the token, at most 24h." default:"1h" placeholder:"DURATION"`
 }
 
 func (c *taskAddCmd) Run(e *env) error {
-	in := map[string]string{"title": c.Title, "agent_id": c.Agent, "project_id": c.Project, "ttl": c.TTL}
+	in := map[string]any{"title": c.Title, "agent_id": c.Agent, "project_id": c.Project, "labels": c.Label, "ttl": c.TTL}
 	type made struct {
 		auth.Task
 		Token string
@@ -57,7 +59,7 @@ type taskShowCmd struct {
 func (c *taskShowCmd) Run(e *env) error {
 	return ask(e, "GET", tasksPath+"/"+url.PathEscape(c.ID), nil, func(t auth.Task) {
 		e.columns([][]string{
-			{"ID", t.ID}, {"TITLE", oneLine(t.Title, 200)}, {"STATUS", t.Status}, {"AGENT", t.AgentID}, {"PROJECT", t.ProjectID},
+			{"ID", t.ID}, {"TITLE", oneLine(t.Title, 200)}, {"STATUS", t.Status}, {"AGENT", t.AgentID}, {"PROJECT", t.ProjectID}, {"LABELS", oneLine(strings.Join(t.Labels, " "), 200)},
 			{"PERSON", t.PersonID}, {"CREATED", moment(t.CreatedAt)}, {"EXPIRES", moment(t.ExpiresAt)}, {"ENDED", moment(t.EndedAt)},
 		})
 	})

@@ -33,10 +33,11 @@ func (d *Door) showTask(c *restCall) (any, error) {
 }
 
 type taskInput struct {
-	Title     string `json:"title"`
-	AgentID   string `json:"agent_id"`
-	ProjectID string `json:"project_id"`
-	TTL       string `json:"ttl"` // a duration such as 30m
+	Title     string   `json:"title"`
+	AgentID   string   `json:"agent_id"`
+	ProjectID string   `json:"project_id"`
+	Labels    []string `json:"labels"`
+	TTL       string   `json:"ttl"` // a duration such as 30m
 }
 
 // createTask starts a task on behalf of the caller. Without an agent it may only read.
@@ -59,7 +60,7 @@ func (d *Door) createTask(c *restCall) (any, error) {
 		}
 		in.AgentID = a.ID
 	}
-	token, t, err := d.d.Auth.CreateTask(c.Context(), c.caller, auth.Task{Title: in.Title, AgentID: in.AgentID, ProjectID: in.ProjectID}, ttl)
+	token, t, err := d.d.Auth.CreateTask(c.Context(), c.caller, auth.Task{Title: in.Title, AgentID: in.AgentID, ProjectID: in.ProjectID, Labels: in.Labels}, ttl)
 	if err != nil {
 		return nil, err
 	}

@@ -28,8 +28,8 @@ func (a *attempt) occasion() occasion {
 // situation is what conditions are asked about. It is made only where there are some.
 func (o occasion) situation(c *auth.Caller, t *catalog.Tool) *policy.Situation {
 	s := &policy.Situation{
-		Role: roleOf(c).String(), Kind: kindOf(c), AgentID: c.AgentID, Task: c.TaskID, Project: c.ProjectID,
-		Server: t.ServerName, Tool: t.Name, Class: t.Class, Definition: t.Definition,
+		Role: roleOf(c).String(), Kind: kindOf(c), AgentID: c.AgentID, Task: c.TaskID, Project: c.ProjectID, Labels: c.TaskLabels,
+		Server: t.ServerName, Tool: t.Name, Class: t.Class, Tier: t.Tier, Definition: t.Definition,
 		Args: o.args, Unknown: o.unknown, Lenient: o.lenient,
 	}
 	if c.Agent != nil {

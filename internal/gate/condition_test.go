@@ -122,3 +122,35 @@ func BenchmarkVerdict(b *testing.B) {
 		decide()
 	}
 }
+
+// A rule may ask for the labels that a task was started with, and for the tool's tier; without a task there are no labels.
+func TestConditionOnLabelsAndTier(t *testing.T) {
+	w := newWorld(t)
+	w.rule("write_note", "ALLOW")
+	must[catalog.Policy](t)(w.saved(catalog.Policy{ToolID: w.tools["notes/write_note"], Action: "DENY", Condition: `"untrusted" in labels && tool.tier == "ops"`}))
+	for _, c := range []struct {
+		labels []string
+		runs   bool
+	}{{nil, true}, {[]string{"untrusted"}, false}, {[]string{"a", "untrusted"}, false}, {[]string{"Untrusted"}, true}} {
+		token, _, err := w.auth.CreateTask(w.ctx, w.owner, auth.Task{Title: "t", AgentID: w.agent.AgentID, Labels: c.labels}, 0)
+		ok(t, err)
+		if _, f := w.call(must[*auth.Caller](t)(w.auth.Authenticate(token)), "write_note", `{"text":"x"}`); (f == nil) != c.runs {
+			t.Errorf("%v: %v", c.labels, f)
+		}
+	}
+	if _, f := w.call(w.agent, "write_note", `{"text":"x"}`); f != nil {
+		t.Errorf("without a task: %v", f)
+	}
+	deploy := "deploy"
+	w.setTool("write_note", catalog.ToolSettings{Tier: &deploy})
+	token, _, err := w.auth.CreateTask(w.ctx, w.owner, auth.Task{Title: "t", AgentID: w.agent.AgentID, Labels: []string{"untrusted"}}, 0)
+	ok(t, err)
+	if _, f := w.call(must[*auth.Caller](t)(w.auth.Authenticate(token)), "write_note", `{"text":"x"}`); f != nil {
+		t.Errorf("another tier: %v", f)
+	}
+	for _, bad := range [][]string{{""}, {"a\nb"}, make([]string, 17)} {
+		if _, _, err := w.auth.CreateTask(w.ctx, w.owner, auth.Task{Title: "t", Labels: bad}, 0); !fault.Is(err, fault.InvalidParams) {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+}

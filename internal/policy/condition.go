@@ -51,10 +51,12 @@ const (
 	varAgentName   = "agent.name"
 	varTask        = "task"
 	varProject     = "project"
+	varLabels      = "labels"
 	varArgs        = "args"
 	varServer      = "tool.server"
 	varTool        = "tool.name"
 	varClass       = "tool.class"
+	varTier        = "tool.tier"
 	varAnnotations = "tool.annotations"
 	varClock       = "@clock" // no text can name it; hour(zone) and its siblings read it
 )
@@ -72,9 +74,10 @@ func newEnv() (*cel.Env, error) {
 		cel.CrossTypeNumericComparisons(true),
 		cel.ParserExpressionSizeLimit(maxCondition), cel.ParserRecursionLimit(maxNesting),
 		cel.ASTValidators(cel.ValidateRegexLiterals(), cel.ValidateDurationLiterals(), cel.ValidateTimestampLiterals()),
-		cel.Variable(varArgs, cel.DynType), cel.Variable(varAnnotations, cel.MapType(cel.StringType, cel.DynType)), cel.Variable(varClock, cel.TimestampType),
+		cel.Variable(varArgs, cel.DynType), cel.Variable(varLabels, cel.ListType(cel.StringType)),
+		cel.Variable(varAnnotations, cel.MapType(cel.StringType, cel.DynType)), cel.Variable(varClock, cel.TimestampType),
 	}
-	for _, name := range []string{varRole, varKind, varAgentID, varAgentName, varTask, varProject, varServer, varTool, varClass} {
+	for _, name := range []string{varRole, varKind, varAgentID, varAgentName, varTask, varProject, varServer, varTool, varClass, varTier} {
 		opts = append(opts, cel.Variable(name, cel.StringType))
 	}
 	for _, f := range clockFunctions {

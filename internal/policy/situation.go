@@ -37,9 +37,11 @@ type Situation struct {
 	Role               string // word of the caller's role; none: an agent with a key of its own
 	Kind               string // person, agent, task
 	AgentID, AgentName string
-	Task, Project      string // ids
+	Task, Project      string   // ids
+	Labels             []string // of the task
 	Server, Tool       string
 	Class              Class
+	Tier               Tier
 	Definition         json.RawMessage // of the tool, as admitted
 	Args               json.RawMessage
 	Now                time.Time
@@ -124,12 +126,16 @@ func (s *Situation) ResolveName(name string) (any, bool) {
 		return s.known(Task, types.String(s.Task))
 	case varProject:
 		return s.known(Project, types.String(s.Project))
+	case varLabels:
+		return s.known(Task, types.NewStringList(types.DefaultTypeAdapter, s.Labels))
 	case varServer:
 		return s.known(ToolName, types.String(s.Server))
 	case varTool:
 		return s.known(ToolName, types.String(s.Tool))
 	case varClass:
 		return types.String(s.Class), true
+	case varTier:
+		return s.known(Annotations, types.String(s.Tier.String()))
 	case varClock:
 		return s.known(Clock, types.Timestamp{Time: s.Now})
 	case varAnnotations:
