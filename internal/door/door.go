@@ -6,9 +6,11 @@ package door
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -58,6 +60,7 @@ type Door struct {
 	looked   atomic.Pointer[look]
 	hub      hub
 	metrics  *metrics
+	openAPI  func() (json.RawMessage, error)
 	draining atomic.Bool
 	drained  chan struct{} // closed by Drain: standing streams end
 	ctx      context.Context
@@ -87,7 +90,7 @@ func New(d Deps) (*Door, error) {
 	if d.Version == "" {
 		d.Version = "dev"
 	}
-	n := &Door{d: d, drained: make(chan struct{})}
+	n := &Door{d: d, drained: make(chan struct{}), openAPI: sync.OnceValues(describe)}
 	n.ctx, n.stop = context.WithCancel(context.Background())
 	n.sessions = bridge.NewSessions(n.ctx, d.Box.Key("session"), d.Now)
 	n.metrics = newMetrics(n)

@@ -6,6 +6,7 @@ type Route struct {
 	Open, Agents       bool
 	In                 any
 	Query              []string
+	Needs              string
 	Known              bool // it has a contract
 }
 
@@ -14,7 +15,19 @@ func Routes() []Route {
 	var out []Route
 	for _, rt := range routes() {
 		c, known := contracts[rt.name]
-		out = append(out, Route{Method: rt.method, Path: rt.path, Name: rt.name, Open: rt.open, Agents: rt.agents, In: c.in, Query: c.query, Known: known})
+		out = append(out, Route{Method: rt.method, Path: rt.path, Name: rt.name, Open: rt.open, Agents: rt.agents, In: c.in, Query: c.query, Needs: c.needs, Known: known})
+	}
+	return out
+}
+
+// OpenAPIDocument is the document; strict for comparing answers with it.
+func OpenAPIDocument(strict bool) map[string]any { return openAPIDocument(strict) }
+
+// QueryWords has the parameters of queries that the document describes.
+func QueryWords() map[string]bool {
+	out := map[string]bool{}
+	for name := range queryWords {
+		out[name] = true
 	}
 	return out
 }

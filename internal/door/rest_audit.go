@@ -35,9 +35,9 @@ func (d *Door) showCheckpoint(c *restCall) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := map[string]any{"keys": keys}
+	out := checkpointAnswer{Keys: keys}
 	if p.Size > 0 {
-		out["checkpoint"] = p
+		out.Checkpoint = &p
 	}
 	return out, nil
 }
@@ -84,9 +84,9 @@ func (d *Door) listAttestations(c *restCall) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := map[string]any{"attestations": list}
+	out := attestationList{Attestations: list}
 	if len(list) == int(limit) {
-		out["next_cursor"] = list[len(list)-1].Seq
+		out.Next = list[len(list)-1].Seq
 	}
 	return out, nil
 }
@@ -172,9 +172,9 @@ func (d *Door) listTraces(c *restCall) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := map[string]any{"traces": list, "next_cursor": nil}
+	out := traceList{Traces: list}
 	if len(list) == f.Limit {
-		out["next_cursor"] = list[len(list)-1].Seq
+		out.Next = &list[len(list)-1].Seq
 	}
 	return out, nil
 }
@@ -219,5 +219,5 @@ func (d *Door) showTrace(c *restCall) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return map[string]any{"trace": t, "events": events}, nil
+	return traceAnswer{t, events}, nil
 }

@@ -69,7 +69,7 @@ func (d *Door) listAgents(c *restCall) (any, error) {
 	for _, a := range d.d.Auth.Agents(c.caller.WorkspaceID) {
 		out = append(out, showAgentInfo(a))
 	}
-	return map[string]any{"agents": out}, nil
+	return agentList{out}, nil
 }
 
 func (d *Door) showAgent(c *restCall) (any, error) {
@@ -187,7 +187,7 @@ func (d *Door) releaseAgent(c *restCall) (any, error) {
 
 func (d *Door) listKeys(c *restCall) (any, error) {
 	list, err := d.d.Auth.Keys(c.Context(), c.caller.WorkspaceID)
-	return map[string]any{"keys": orEmpty(list)}, err
+	return keyList{orEmpty(list)}, err
 }
 
 type keyInput struct {
@@ -232,10 +232,7 @@ func (d *Door) createKey(c *restCall) (any, error) {
 		return nil, err
 	}
 	c.status = http.StatusCreated
-	return struct {
-		auth.KeyInfo
-		Key string `json:"key"`
-	}{info, key}, nil
+	return keyCreated{info, key}, nil
 }
 
 // personNamed finds a person by id or name whose role is not above the caller's.
@@ -270,12 +267,12 @@ func (d *Door) revokeKey(c *restCall) (any, error) {
 			}
 		}
 	}
-	return map[string]any{"revoked": id}, d.d.Auth.RevokeKey(c.Context(), c.caller.WorkspaceID, id)
+	return revoked{id}, d.d.Auth.RevokeKey(c.Context(), c.caller.WorkspaceID, id)
 }
 
 func (d *Door) listPeople(c *restCall) (any, error) {
 	list, err := d.d.Auth.People(c.Context(), c.caller.WorkspaceID)
-	return map[string]any{"people": orEmpty(list)}, err
+	return personList{orEmpty(list)}, err
 }
 
 type personInput struct {

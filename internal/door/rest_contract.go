@@ -5,16 +5,21 @@ import (
 	"slices"
 	"strings"
 
+	"doorward.dev/doorward/internal/audit"
+	"doorward.dev/doorward/internal/auth"
 	"doorward.dev/doorward/internal/catalog"
 	"doorward.dev/doorward/internal/fault"
 	"doorward.dev/doorward/internal/gate"
 )
 
-// contract is what an operation takes, for those who write it down (the OpenAPI document) and those who try it out (the
+// contract is what an operation takes and gives, for those who write it down (the OpenAPI document) and those who try it out (the
 // test that walks every route with ids of another workspace).
 type contract struct {
-	in    any      // a value of the type of the body, nil: none
-	query []string // names of the parameters of the query, each in queryWords
+	in      any      // a value of the type of the body, nil: none
+	needs   string   // members that the body must have
+	query   []string // names of the parameters of the query, each in queryWords
+	out     any      // a value of the type of the answer
+	created bool     // the answer may be 201
 }
 
 // filters of the record.
@@ -22,62 +27,63 @@ var auditQuery = []string{"agent_id", "server_id", "tool_id", "trace_id", "door"
 
 // contracts has an entry for every operation by its name in the record.
 var contracts = map[string]contract{
-	"server.list":            {},
-	"server.register":        {in: registerInput{}},
-	"server.import":          {in: map[string]any{}},
-	"server.show":            {},
-	"server.update":          {in: updateInput{}},
-	"server.remove":          {},
-	"server.scan":            {},
-	"server.approve":         {in: approveInput{}},
-	"server.pause":           {},
-	"server.resume":          {},
-	"tool.list":              {},
-	"tool.admit_suggestions": {in: suggestionsInput{}},
-	"tool.admit":             {in: admitInput{}},
-	"tool.verdict":           {in: verdictInput{}},
-	"tool.set":               {in: catalog.ToolSettings{}},
-	"policy.list":            {},
-	"policy.create":          {in: policyInput{}},
-	"policy.delete":          {},
-	"emergency_stop":         {in: gate.StopRequest{}},
-	"approval.list":          {query: []string{"status", "limit"}},
-	"approval.show":          {},
-	"approval.approve":       {in: decisionInput{}},
-	"approval.deny":          {in: decisionInput{}},
-	"approval.status":        {query: []string{"trace_id"}},
-	"agent.list":             {},
-	"agent.create":           {in: agentInput{}},
-	"agent.show":             {},
-	"agent.update":           {in: agentInput{}},
-	"agent.release":          {},
-	"key.list":               {},
-	"key.create":             {in: keyInput{}},
-	"key.revoke":             {},
-	"person.list":            {},
-	"person.create":          {in: personInput{}},
-	"person.update":          {in: personChange{}},
-	"person.password":        {in: passwordInput{}},
-	"audit.list":             {query: append(slices.Clone(auditQuery), "limit")},
-	"audit.verify":           {in: verifyInput{}},
-	"audit.show":             {},
-	"audit.checkpoint":       {},
-	"audit.proof":            {query: []string{"seq", "trace_id"}},
-	"audit.attestations":     {query: []string{"cursor", "limit"}},
-	"audit.export":           {query: append(slices.Clone(auditQuery), "format", "task_id", "after")},
-	"audit.prune":            {in: pruneInput{}},
-	"trace.list":             {query: []string{"time_range", "from", "to", "decision", "agent_id", "policy_id", "trace_type", "cursor", "limit"}},
-	"trace.show":             {},
-	"explain":                {in: explainInput{}, query: []string{"agent", "tool", "arguments"}},
-	"task.list":              {query: []string{"before"}},
-	"task.create":            {in: taskInput{}},
-	"task.show":              {},
-	"task.finish":            {},
-	"auth.login":             {in: loginInput{}},
+	"server.list":            {out: serverList{}},
+	"server.register":        {in: registerInput{}, needs: "name", out: serverInfo{}, created: true},
+	"server.import":          {in: map[string]any{}, out: serverImport{}, created: true},
+	"server.show":            {out: serverInfo{}},
+	"server.update":          {in: updateInput{}, out: serverInfo{}},
+	"server.remove":          {out: serverRemoved{}},
+	"server.scan":            {out: catalog.Scan{}},
+	"server.approve":         {in: approveInput{}, out: serverApproved{}},
+	"server.pause":           {out: serverInfo{}},
+	"server.resume":          {out: serverInfo{}},
+	"tool.list":              {out: toolList{}},
+	"tool.admit_suggestions": {in: suggestionsInput{}, out: admitted{}},
+	"tool.admit":             {in: admitInput{}, needs: "action fingerprint", out: catalog.ToolInfo{}},
+	"tool.verdict":           {in: verdictInput{}, needs: "action", out: catalog.ToolInfo{}},
+	"tool.set":               {in: catalog.ToolSettings{}, out: catalog.ToolInfo{}},
+	"policy.list":            {out: policyList{}},
+	"policy.create":          {in: policyInput{}, needs: "action", out: catalog.Policy{}, created: true},
+	"policy.delete":          {out: deleted{}},
+	"emergency_stop":         {in: gate.StopRequest{}, needs: "scope target_id", out: gate.StopResult{}},
+	"approval.list":          {query: []string{"status", "limit"}, out: approvalList{}},
+	"approval.show":          {out: gate.Approval{}},
+	"approval.approve":       {in: decisionInput{}, out: gate.Approval{}},
+	"approval.deny":          {in: decisionInput{}, out: gate.Approval{}},
+	"approval.status":        {query: []string{"trace_id"}, out: approvalState{}},
+	"agent.list":             {out: agentList{}},
+	"agent.create":           {in: agentInput{}, needs: "name", out: agentInfo{}, created: true},
+	"agent.show":             {out: agentInfo{}},
+	"agent.update":           {in: agentInput{}, out: agentInfo{}},
+	"agent.release":          {out: agentInfo{}},
+	"key.list":               {out: keyList{}},
+	"key.create":             {in: keyInput{}, out: keyCreated{}, created: true},
+	"key.revoke":             {out: revoked{}},
+	"person.list":            {out: personList{}},
+	"person.create":          {in: personInput{}, needs: "name role", out: auth.Person{}, created: true},
+	"person.update":          {in: personChange{}, out: auth.Person{}},
+	"person.password":        {in: passwordInput{}, needs: "password", out: passwordSet{}},
+	"audit.list":             {query: append(slices.Clone(auditQuery), "limit"), out: eventList{}},
+	"audit.verify":           {in: verifyInput{}, out: audit.Verdict{}},
+	"audit.show":             {out: eventList{}},
+	"audit.checkpoint":       {out: checkpointAnswer{}},
+	"audit.proof":            {query: []string{"seq", "trace_id"}, out: audit.Proof{}},
+	"audit.attestations":     {query: []string{"cursor", "limit"}, out: attestationList{}},
+	"audit.export":           {query: append(slices.Clone(auditQuery), "format", "task_id", "after"), out: streamed(nil)},
+	"audit.prune":            {in: pruneInput{}, needs: "older_than_days", out: audit.Pruned{}},
+	"trace.list":             {query: []string{"time_range", "from", "to", "decision", "agent_id", "policy_id", "trace_type", "cursor", "limit"}, out: traceList{}},
+	"trace.show":             {out: traceAnswer{}},
+	"explain":                {in: explainInput{}, query: []string{"agent", "tool", "arguments"}, needs: "tool", out: gate.Explanation{}},
+	"task.list":              {query: []string{"before"}, out: taskList{}},
+	"task.create":            {in: taskInput{}, needs: "title", out: taskCreated{}, created: true},
+	"task.show":              {out: auth.Task{}},
+	"task.finish":            {out: auth.Task{}},
+	"auth.login":             {in: loginInput{}, needs: "name password", out: signedIn{}},
+	"auth.logout":            {out: signedOut{}},
+	"openapi":                {out: map[string]any{}},
+	"auth.me":                {out: identity{}},
 	"auth.oidc":              {query: []string{"return"}},
 	"auth.login_oidc":        {query: []string{"state", "code", "iss", "error"}}, // and whatever else the provider adds
-	"auth.logout":            {},
-	"auth.me":                {},
 }
 
 // checkQuery refuses a parameter that the operation does not have: a mistyped filter is never silently nothing.

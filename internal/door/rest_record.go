@@ -49,9 +49,9 @@ func (d *Door) listAudit(c *restCall) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := map[string]any{"events": orEmpty(rows)}
+	out := eventList{Events: orEmpty(rows)}
 	if len(rows) == f.Limit {
-		out["next_cursor"] = rows[len(rows)-1].Seq
+		out.Next = rows[len(rows)-1].Seq
 	}
 	return out, nil
 }
@@ -79,7 +79,7 @@ func (d *Door) showAudit(c *restCall) (any, error) {
 	if len(rows) == 0 {
 		return nil, fault.New(fault.NotFound, "the record has no such trace")
 	}
-	return map[string]any{"events": rows}, nil
+	return eventList{Events: rows}, nil
 }
 
 type verifyInput struct {

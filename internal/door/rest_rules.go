@@ -16,7 +16,7 @@ func (d *Door) listTools(c *restCall) (any, error) {
 		return nil, err
 	}
 	tools, err := d.d.Catalog.Tools(c.Context(), c.caller.WorkspaceID, s.ID)
-	return map[string]any{"tools": orEmpty(tools)}, err
+	return toolList{orEmpty(tools)}, err
 }
 
 // orEmpty makes a list that is never null in JSON.
@@ -59,7 +59,7 @@ func (d *Door) admitSuggestions(c *restCall) (any, error) {
 		return nil, err
 	}
 	n, err := d.d.Catalog.AdmitSuggestions(c.Context(), c.caller.WorkspaceID, s.ID, in.ToolIDs, c.by())
-	return map[string]any{"admitted": n}, err
+	return admitted{n}, err
 }
 
 type verdictInput struct {
@@ -110,7 +110,7 @@ func (d *Door) decided(c *restCall, t catalog.ToolInfo, action string, err error
 
 func (d *Door) listPolicies(c *restCall) (any, error) {
 	list, err := d.d.Catalog.Policies(c.Context(), c.caller.WorkspaceID)
-	return map[string]any{"policies": orEmpty(list)}, err
+	return policyList{orEmpty(list)}, err
 }
 
 type policyInput struct {
@@ -149,7 +149,7 @@ func (d *Door) deletePolicy(c *restCall) (any, error) {
 	id := c.PathValue("id")
 	c.row.RuleID = clip(id, 64)
 	err := d.d.Catalog.DeletePolicy(c.Context(), c.caller.WorkspaceID, id)
-	return map[string]any{"deleted": id}, err
+	return deleted{id}, err
 }
 
 // emergencyStop takes the target by id; a name of a server or agent works too, since a stop is typed in a hurry.
@@ -179,7 +179,7 @@ func (d *Door) listApprovals(c *restCall) (any, error) {
 		return nil, err
 	}
 	list, err := d.d.Gate.Approvals(c.Context(), c.caller.WorkspaceID, c.URL.Query().Get("status"), int(limit))
-	return map[string]any{"approvals": orEmpty(list)}, err
+	return approvalList{orEmpty(list)}, err
 }
 
 // number reads a whole number of the query.
@@ -220,9 +220,9 @@ func (d *Door) approvalStatus(c *restCall) (any, error) {
 	case "EXPIRED":
 		status = "PENDING"
 	}
-	return map[string]any{
-		"trace_id": a.TraceID, "approval_id": a.ID, "status": status, "effective_status": effective, "decided_by": a.DecidedBy,
-		"decided_at": a.DecidedAt, "expires_at": a.ExpiresAt, "consumed_at": a.ConsumedAt,
+	return approvalState{
+		TraceID: a.TraceID, ApprovalID: a.ID, Status: status, Effective: effective, DecidedBy: a.DecidedBy,
+		DecidedAt: a.DecidedAt, ExpiresAt: a.ExpiresAt, ConsumedAt: a.ConsumedAt,
 	}, nil
 }
 

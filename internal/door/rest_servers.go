@@ -58,7 +58,7 @@ func (d *Door) listServers(c *restCall) (any, error) {
 	for _, s := range list {
 		out = append(out, d.info(s))
 	}
-	return map[string]any{"servers": out}, nil
+	return serverList{out}, nil
 }
 
 func (d *Door) showServer(c *restCall) (any, error) {
@@ -118,11 +118,7 @@ func (d *Door) importServers(c *restCall) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	type skipped struct {
-		Name   string `json:"name"`
-		Reason string `json:"reason"`
-	}
-	added, left := []serverInfo{}, []skipped{}
+	added, left := []serverInfo{}, []skippedServer{}
 	for _, spec := range specs {
 		s, err := d.d.Catalog.Register(c.Context(), c.caller.WorkspaceID, spec, c.by())
 		var f *fault.Error
@@ -130,7 +126,7 @@ func (d *Door) importServers(c *restCall) (any, error) {
 		case err == nil:
 			added = append(added, d.info(s))
 		case errors.As(err, &f) && (f.Class == fault.Conflict || f.Class == fault.InvalidParams):
-			left = append(left, skipped{spec.Name, f.Message})
+			left = append(left, skippedServer{spec.Name, f.Message})
 		default:
 			return nil, err
 		}
@@ -138,7 +134,7 @@ func (d *Door) importServers(c *restCall) (any, error) {
 	if len(added) > 0 {
 		c.status = http.StatusCreated
 	}
-	return map[string]any{"servers": added, "skipped": left}, nil
+	return serverImport{added, left}, nil
 }
 
 type updateInput struct {
@@ -197,7 +193,7 @@ func (d *Door) removeServer(c *restCall) (any, error) {
 		return nil, err
 	}
 	n, err := d.d.Gate.Withdraw(c.Context(), c.caller.WorkspaceID, s.ID, "", "the server was removed")
-	return map[string]any{"removed": s.ID, "expired_approvals": n}, err
+	return serverRemoved{s.ID, n}, err
 }
 
 // scanServer answers when the scan is done. A server that cannot be listed is a result, not an error.
@@ -234,10 +230,7 @@ func (d *Door) approveServer(c *restCall) (any, error) {
 		return nil, err
 	}
 	tools, err := d.d.Catalog.Tools(c.Context(), c.caller.WorkspaceID, s.ID)
-	return struct {
-		serverInfo
-		Tools []catalog.ToolInfo `json:"tools"`
-	}{d.info(s), tools}, err
+	return serverApproved{d.info(s), tools}, err
 }
 
 func (d *Door) pauseServer(c *restCall) (any, error) {

@@ -116,7 +116,7 @@ func (d *Door) signIn(c *restCall) (any, error) {
 		return nil, err
 	}
 	c.header.Add("Set-Cookie", d.sessionCookie(c.Request, out.Cookie, auth.SessionLife).String())
-	return map[string]any{"person": out.Person, "workspace_id": out.WorkspaceID, "session": out.Session}, nil
+	return signedIn{out.Person, out.WorkspaceID, out.Session}, nil
 }
 
 // waits tells a caller that tried too often when to try again.
@@ -142,23 +142,20 @@ func (d *Door) signOut(c *restCall) (any, error) {
 		return nil, fault.New(fault.InvalidRequest, "there is no session to end: the request came with a key")
 	}
 	c.header.Add("Set-Cookie", d.sessionCookie(c.Request, "", 0).String())
-	return map[string]any{"signed_out": true}, d.d.Auth.EndSession(c.Context(), c.session.ID)
+	return signedOut{true}, d.d.Auth.EndSession(c.Context(), c.session.ID)
 }
 
 func (d *Door) whoAmI(c *restCall) (any, error) {
 	by := c.caller
-	out := map[string]any{"workspace_id": by.WorkspaceID}
+	out := identity{WorkspaceID: by.WorkspaceID, Session: c.session}
 	if by.PersonID != "" {
-		out["person"] = map[string]any{"id": by.PersonID, "name": by.PersonName, "role": by.Role.String()}
+		out.Person = &personInfo{by.PersonID, by.PersonName, by.Role.String()}
 	}
 	if by.Agent != nil {
-		out["agent"] = map[string]any{"id": by.AgentID, "name": by.Agent.Name, "status": by.Agent.State}
+		out.Agent = &agentBrief{by.AgentID, by.Agent.Name, by.Agent.State}
 	}
 	if by.TaskID != "" {
-		out["task"] = map[string]any{"id": by.TaskID, "person_id": by.ActorPersonID}
-	}
-	if c.session != nil {
-		out["session"] = c.session
+		out.Task = &taskBrief{by.TaskID, by.ActorPersonID}
 	}
 	return out, nil
 }
@@ -222,5 +219,5 @@ func (d *Door) setPassword(c *restCall) (any, error) {
 	if err := d.d.Auth.SetPassword(c.Context(), c.caller.WorkspaceID, p.ID, in.Password); err != nil {
 		return nil, err
 	}
-	return map[string]any{"id": p.ID, "name": p.Name}, nil
+	return passwordSet{p.ID, p.Name}, nil
 }

@@ -21,7 +21,7 @@ func routesTasks() []route {
 
 func (d *Door) listTasks(c *restCall) (any, error) {
 	list, err := d.d.Auth.Tasks(c.Context(), c.caller.WorkspaceID, c.URL.Query().Get("before"))
-	return map[string]any{"tasks": orEmpty(list)}, err
+	return taskList{orEmpty(list)}, err
 }
 
 func (d *Door) showTask(c *restCall) (any, error) {
@@ -66,10 +66,7 @@ func (d *Door) createTask(c *restCall) (any, error) {
 	}
 	c.row.TaskID, c.row.AgentID = t.ID, t.AgentID
 	c.status = http.StatusCreated
-	return struct {
-		auth.Task
-		Token string `json:"token"`
-	}{t, token}, nil
+	return taskCreated{t, token}, nil
 }
 
 func (d *Door) finishTask(c *restCall) (any, error) {

@@ -1,0 +1,132 @@
+package door
+
+import (
+	"doorward.dev/doorward/internal/audit"
+	"doorward.dev/doorward/internal/auth"
+	"doorward.dev/doorward/internal/catalog"
+	"doorward.dev/doorward/internal/gate"
+)
+
+// The answers of operations that are not the thing itself.
+type (
+	serverList struct {
+		Servers []serverInfo `json:"servers"`
+	}
+	serverImport struct {
+		Servers []serverInfo    `json:"servers"`
+		Skipped []skippedServer `json:"skipped"`
+	}
+	skippedServer struct {
+		Name   string `json:"name"`
+		Reason string `json:"reason"`
+	}
+	serverRemoved struct {
+		Removed string `json:"removed"`
+		Expired int    `json:"expired_approvals"`
+	}
+	serverApproved struct {
+		serverInfo
+		Tools []catalog.ToolInfo `json:"tools"`
+	}
+	toolList struct {
+		Tools []catalog.ToolInfo `json:"tools"`
+	}
+	admitted struct {
+		Admitted int `json:"admitted"`
+	}
+	policyList struct {
+		Policies []catalog.Policy `json:"policies"`
+	}
+	deleted struct {
+		Deleted string `json:"deleted"`
+	}
+	approvalList struct {
+		Approvals []gate.Approval `json:"approvals"`
+	}
+	approvalState struct {
+		TraceID    string `json:"trace_id"`
+		ApprovalID string `json:"approval_id"`
+		Status     string `json:"status"`
+		Effective  string `json:"effective_status"`
+		DecidedBy  string `json:"decided_by"`
+		DecidedAt  int64  `json:"decided_at"`
+		ExpiresAt  int64  `json:"expires_at"`
+		ConsumedAt int64  `json:"consumed_at"`
+	}
+	agentList struct {
+		Agents []agentInfo `json:"agents"`
+	}
+	keyList struct {
+		Keys []auth.KeyInfo `json:"keys"`
+	}
+	keyCreated struct {
+		auth.KeyInfo
+		Key string `json:"key"` // shown this once
+	}
+	revoked struct {
+		Revoked string `json:"revoked"`
+	}
+	personList struct {
+		People []auth.Person `json:"people"`
+	}
+	passwordSet struct {
+		ID   string `json:"id"`
+		Name string `json:"name"`
+	}
+	eventList struct {
+		Events []audit.Event `json:"events"`
+		Next   int64         `json:"next_cursor,omitempty"`
+	}
+	checkpointAnswer struct {
+		Keys       []string          `json:"keys"`
+		Checkpoint *audit.Checkpoint `json:"checkpoint,omitempty"`
+	}
+	attestationList struct {
+		Attestations []audit.Attestation `json:"attestations"`
+		Next         int64               `json:"next_cursor,omitempty"`
+	}
+	traceList struct {
+		Traces []audit.Trace `json:"traces"`
+		Next   *int64        `json:"next_cursor"` // null: there are no more
+	}
+	traceAnswer struct {
+		Trace  audit.Trace   `json:"trace"`
+		Events []audit.Event `json:"events"`
+	}
+	taskList struct {
+		Tasks []auth.Task `json:"tasks"`
+	}
+	taskCreated struct {
+		auth.Task
+		Token string `json:"token"` // shown this once
+	}
+	signedIn struct {
+		Person      auth.Person  `json:"person"`
+		WorkspaceID string       `json:"workspace_id"`
+		Session     auth.Session `json:"session"`
+	}
+	signedOut struct {
+		SignedOut bool `json:"signed_out"`
+	}
+	identity struct {
+		WorkspaceID string        `json:"workspace_id"`
+		Person      *personInfo   `json:"person,omitempty"`
+		Agent       *agentBrief   `json:"agent,omitempty"`
+		Task        *taskBrief    `json:"task,omitempty"`
+		Session     *auth.Session `json:"session,omitempty"`
+	}
+	personInfo struct {
+		ID   string `json:"id"`
+		Name string `json:"name"`
+		Role string `json:"role"`
+	}
+	agentBrief struct {
+		ID    string `json:"id"`
+		Name  string `json:"name"`
+		State string `json:"status"`
+	}
+	taskBrief struct {
+		ID       string `json:"id"`
+		PersonID string `json:"person_id"`
+	}
+)
