@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -34,12 +36,24 @@ func done(r testkit.Reply, id int64) bool {
 	return r.Error == nil && !r.IsError() && r.Text() == fmt.Sprint("done ", id)
 }
 
+// shows waits until every replica lists a tool for a key.
+func (c *cluster) shows(t *testing.T, key, tool string) {
+	t.Helper()
+	for _, r := range c.replicas {
+		direct := testkit.NewClient(t, r.URL+"/mcp/fake", key, testkit.Modern)
+		testkit.Eventually(t, 10*time.Second, "every replica shows "+tool, func() bool {
+			return strings.Contains(string(direct.Request("tools/list", "{}").Result), fmt.Sprintf(`"name":%q`, tool))
+		})
+	}
+}
+
 // TestApprovals: a call that one replica held and another approved runs on a third exactly once, however many repeat it at once.
 func TestApprovals(t *testing.T) {
 	c := start(t, 3)
 	f, l := upstream(t, testkit.ToolDef("ask", "Asks first."))
 	g := c.replicas[0]
 	g.Approve(g.AddHTTP("fake", f.URL, nil).ID, "REQUIRE_APPROVAL")
+	c.shows(t, testkit.AgentKey, "ask")
 	b := c.balancer(t)
 	client := b.client(t, testkit.Modern)
 	for id := range int64(10) {
@@ -150,6 +164,26 @@ func TestStopHoldsEverywhere(t *testing.T) {
 	c.verify(t)
 }
 
+// token is the token of the first step of a confirmation, empty when there is none.
+func token(r testkit.Reply) string {
+	var first struct {
+		StructuredContent struct {
+			Token string `json:"confirmation_token"`
+		} `json:"structuredContent"`
+	}
+	_ = json.Unmarshal(r.Result, &first)
+	return first.StructuredContent.Token
+}
+
+// asksEverywhere waits until every replica knows that the tool asks for confirmation.
+func (c *cluster) asksEverywhere(t *testing.T) {
+	t.Helper()
+	for _, r := range c.replicas {
+		direct := testkit.NewClient(t, r.URL+"/mcp/fake", testkit.AgentKey, testkit.Modern)
+		testkit.Eventually(t, 5*time.Second, "every replica asks for confirmation", func() bool { return token(direct.Call("deploy", `{"id":-1}`)) != "" })
+	}
+}
+
 // TestConfirmedOnce: a confirmed call runs once under its key, also when it is sent to all replicas at once, and every one gets
 // the result of that one run in the end.
 func TestConfirmedOnce(t *testing.T) {
@@ -159,19 +193,11 @@ func TestConfirmedOnce(t *testing.T) {
 	server := g.AddHTTP("fake", f.URL, nil).ID
 	g.Approve(server, "ALLOW")
 	g.Admin("PATCH", "/api/v1/mcp/servers/"+server+"/tools/"+g.Tool(server, "deploy").ID, map[string]any{"confirm": true}, nil)
+	c.asksEverywhere(t)
 	client := c.balancer(t).client(t, testkit.Modern)
 	for id := range int64(20) {
-		var first struct {
-			StructuredContent struct {
-				Token string `json:"confirmation_token"`
-			} `json:"structuredContent"`
-		}
-		testkit.Eventually(t, 5*time.Second, "the tool asks for confirmation on every replica", func() bool {
-			r := client.Call("deploy", fmt.Sprintf(`{"id":%d}`, id))
-			return json.Unmarshal(r.Result, &first) == nil && first.StructuredContent.Token != ""
-		})
-		before := l.times("deploy", id)
-		args := fmt.Sprintf(`{"id":%d,"confirmation_token":%q,"idempotency_key":"key %d"}`, id, first.StructuredContent.Token, id)
+		given := token(client.Call("deploy", fmt.Sprintf(`{"id":%d}`, id)))
+		args := fmt.Sprintf(`{"id":%d,"confirmation_token":%q,"idempotency_key":"key %d"}`, id, given, id)
 		var ended atomic.Int64
 		at(9, func(int) {
 			r, err := client.Try(t.Context(), "tools/call", testkit.CallParams("deploy", args))
@@ -184,7 +210,7 @@ func TestConfirmedOnce(t *testing.T) {
 				t.Errorf("call %d: %v", id, r)
 			}
 		})
-		if n := l.times("deploy", id) - before; n != 1 || ended.Load() == 0 {
+		if n := l.times("deploy", id); n != 1 || ended.Load() == 0 {
 			t.Errorf("call %d ran %d times, %d callers got its result", id, n, ended.Load())
 		}
 		if r := client.Call("deploy", args); !done(r, id) {
@@ -192,6 +218,62 @@ func TestConfirmedOnce(t *testing.T) {
 		}
 	}
 	c.verify(t)
+}
+
+// TestLimits: of 200 calls at once against a limit of 50 exactly 50 run, whichever replicas they meet; a killed replica and a restored
+// backup count the same.
+func TestLimits(t *testing.T) {
+	c := start(t, 3)
+	f, l := upstream(t, `{"name":"get","description":"Gets.","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}}`)
+	g := c.replicas[0]
+	g.Approve(g.AddHTTP("fake", f.URL, nil).ID, "ALLOW")
+	agent, _ := g.Agent("worker", "*")
+	var task struct{ Token string }
+	g.Admin("POST", "/api/v1/tasks", map[string]any{"title": "many calls", "agent_id": agent}, &task)
+	b := c.balancer(t)
+	client := b.client(t, testkit.Modern)
+	client.Key = task.Token
+	c.shows(t, task.Token, "get")
+	// limited is how many of n calls at once are refused by the limit; all others must have run.
+	limited := func(n int) int64 {
+		t.Helper()
+		var refused atomic.Int64
+		at(n, func(int) {
+			r, err := client.Try(t.Context(), "tools/call", testkit.CallParams("get", `{"id":1}`))
+			switch {
+			case err != nil:
+				t.Error(err)
+			case r.Error != nil && r.Error.Code == -32005 && r.Error.Data.Reason == "RATE_LIMITED":
+				refused.Add(1)
+			case !done(r, 1):
+				t.Errorf("%v", r)
+			}
+		})
+		return refused.Load()
+	}
+	if refused, ran := limited(200), l.times("get", 1); refused != 150 || ran != 50 {
+		t.Errorf("%d ran and %d were refused of 200 with a limit of 50", ran, refused)
+	}
+	c.replicas[1].Kill()
+	c.replicas[1].Restart()
+	b.point(t, 1, c.replicas[1].URL)
+	if refused := limited(6); refused != 6 {
+		t.Errorf("after a restart %d of 6 were refused", refused)
+	}
+	c.verify(t)
+
+	file, data := filepath.Join(t.TempDir(), "backup"), dataFolder(t, c.key)
+	if out, code := g.CLI("backup", file, "--database", c.url); code != 0 {
+		t.Fatalf("backup: exit %d\n%s", code, out)
+	}
+	if out, code := g.CLI("restore", file, "--data", data); code != 0 {
+		t.Fatalf("restore: exit %d\n%s", code, out)
+	}
+	restored := testkit.Start(t, testkit.Options{Data: data})
+	client.URL = restored.URL + "/mcp/fake"
+	if refused := limited(3); refused != 3 || l.times("get", 1) != 50 {
+		t.Errorf("after a restore %d of 3 were refused, %d ran in all", refused, l.times("get", 1))
+	}
 }
 
 // rows is what the record has of the calls of a tool: id → statuses of intents and outcomes.
@@ -228,24 +310,19 @@ func (c *cluster) rows(t *testing.T, tool string) (intents, outcomes map[int64][
 // record with its outcome, every call that ran had its intent, no call and no approval runs twice, and the chain is whole.
 func TestKillNine(t *testing.T) {
 	c := start(t, 3)
-	f, l := upstream(t, write, testkit.ToolDef("ask", "Asks first."))
+	f, l := upstream(t, write, testkit.ToolDef("ask", "Asks first."), testkit.ToolDef("deploy", "Deploys."))
 	g := c.replicas[0]
-	g.ApproveWith(g.AddHTTP("fake", f.URL, nil).ID, func(tool testkit.Tool) string {
-		return map[string]string{"create": "ALLOW", "ask": "REQUIRE_APPROVAL"}[tool.Name]
+	server := g.AddHTTP("fake", f.URL, nil).ID
+	g.ApproveWith(server, func(tool testkit.Tool) string {
+		return map[string]string{"create": "ALLOW", "ask": "REQUIRE_APPROVAL", "deploy": "ALLOW"}[tool.Name]
 	})
+	g.Admin("PATCH", "/api/v1/mcp/servers/"+server+"/tools/"+g.Tool(server, "deploy").ID, map[string]any{"confirm": true}, nil)
 	b := c.balancer(t)
+	c.asksEverywhere(t)
 	client := b.client(t, testkit.Modern)
-	testkit.Eventually(t, 10*time.Second, "every replica serves", func() bool {
-		for i := range 3 {
-			if r := client.Call("create", fmt.Sprintf(`{"id":%d}`, -1-i)); r.Error != nil {
-				return false
-			}
-		}
-		return true
-	})
 	ctx, stop := context.WithCancel(t.Context())
 	var callers sync.WaitGroup
-	var next, asked atomic.Int64
+	var next, asked, deployed atomic.Int64
 	var mu sync.Mutex
 	acked := map[string][]int64{}
 	ack := func(tool string, id int64) {
@@ -276,6 +353,15 @@ func TestKillNine(t *testing.T) {
 			}
 		})
 	}
+	for range 3 {
+		callers.Go(func() {
+			for ctx.Err() == nil {
+				if id := deployed.Add(1); deployUntil(t, client, id) {
+					ack("deploy", id)
+				}
+			}
+		})
+	}
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 1))
@@ -291,16 +377,12 @@ func TestKillNine(t *testing.T) {
 	callers.Wait()
 
 	lost := 0
-	for _, tool := range []string{"create", "ask"} {
+	for tool, last := range map[string]int64{"create": next.Load(), "ask": asked.Load(), "deploy": deployed.Load()} {
 		intents, outcomes := c.rows(t, tool)
 		for _, id := range acked[tool] {
 			if n := len(outcomes[id]); n == 0 || outcomes[id][n-1] != "ok" {
 				t.Errorf("%s %d was answered, but the record says %v", tool, id, outcomes[id])
 			}
-		}
-		last := next.Load()
-		if tool == "ask" {
-			last = asked.Load()
 		}
 		for id := int64(1); id <= last; id++ {
 			n := l.times(tool, id)
@@ -315,11 +397,32 @@ func TestKillNine(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d calls and %d approved calls answered, %d in flight at a kill", len(acked["create"]), len(acked["ask"]), lost)
-	if len(acked["create"]) < 100 || len(acked["ask"]) < 5 {
+	t.Logf("%d calls, %d approved and %d confirmed ones answered, %d in flight at a kill", len(acked["create"]), len(acked["ask"]), len(acked["deploy"]), lost)
+	if len(acked["create"]) < 100 || len(acked["ask"]) < 5 || len(acked["deploy"]) < 5 {
 		t.Error("too few calls got through, so the test shows nothing")
 	}
 	c.verify(t)
+}
+
+// deployUntil confirms a call and repeats it under its key, as a careful client does that got no answer, until it hears how the call
+// ended or that nobody can know: the replica that ran it was killed.
+func deployUntil(t *testing.T, client *testkit.Client, id int64) bool {
+	given := ""
+	for tries := 0; given == ""; tries++ {
+		if r, err := client.Try(t.Context(), "tools/call", testkit.CallParams("deploy", fmt.Sprintf(`{"id":%d}`, id))); err == nil {
+			given = token(r)
+		}
+		if tries > 200 {
+			return false
+		}
+	}
+	params := testkit.CallParams("deploy", fmt.Sprintf(`{"id":%d,"confirmation_token":%q,"idempotency_key":"key %d"}`, id, given, id))
+	for range 30 {
+		if r, err := client.Try(t.Context(), "tools/call", params); err == nil && done(r, id) {
+			return true
+		}
+	}
+	return false
 }
 
 // askUntil makes a call that needs approval, approves it and repeats it until it has run, or until it is held anew, which says that

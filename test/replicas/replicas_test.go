@@ -24,7 +24,7 @@ const confirmation = "thirty-two bytes that all replicas share"
 
 // cluster is some replicas on one database.
 type cluster struct {
-	url      string // of the database
+	url, key string // of the database, and for sealing
 	replicas []*testkit.Gateway
 }
 
@@ -47,12 +47,11 @@ func newSealingKey() string {
 // start starts n replicas on an empty database at the same moment.
 func start(t *testing.T, n int) *cluster {
 	t.Helper()
-	c := &cluster{url: testkit.PostgresURL(t), replicas: make([]*testkit.Gateway, n)}
-	key := newSealingKey()
+	c := &cluster{url: testkit.PostgresURL(t), key: newSealingKey(), replicas: make([]*testkit.Gateway, n)}
 	testkit.Binary(t)
 	var wg sync.WaitGroup
 	for i := range n {
-		data := dataFolder(t, key)
+		data := dataFolder(t, c.key)
 		wg.Go(func() {
 			c.replicas[i] = testkit.Start(t, testkit.Options{Data: data, Env: []string{"DOORWARD_DATABASE=" + c.url, "DOORWARD_BUILTINS_ADMIT=true", "SUPACLOUD_MCP_CONFIRMATION_SECRET=" + confirmation}})
 		})
