@@ -44,7 +44,7 @@ func (c *Catalog) load(ctx context.Context) error {
 	if l.old == nil {
 		l.old = &Snapshot{}
 	}
-	for _, step := range []func(context.Context) error{l.servers, l.tools, l.definitions, l.rules} {
+	for _, step := range []func(context.Context) error{l.servers, l.tools, l.definitions, l.rules, l.limits} {
 		if err := step(ctx); err != nil {
 			return err
 		}

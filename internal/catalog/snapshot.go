@@ -42,6 +42,7 @@ type Snapshot struct {
 	workspaces map[string]*names
 	byID       map[string]*Tool             // all tools, also those not present
 	conditions map[string]*policy.Condition // compiled, by their text
+	limits     map[string][]*Limit          // by tool, agent or workspace; nil: there are none
 }
 
 // names are the tables of one workspace that names are looked up in.

@@ -55,6 +55,12 @@ type commands struct {
 		List   policyListCmd   `cmd:"" help:"List rules."`
 		Remove policyRemoveCmd `cmd:"" help:"Remove a rule."`
 	} `cmd:"" help:"Rules."`
+	Limit struct {
+		Add    limitAddCmd    `cmd:"" help:"Set a limit for a tool, an agent, both, or the workspace."`
+		List   limitListCmd   `cmd:"" help:"List the limits that were set."`
+		Usage  limitUsageCmd  `cmd:"" help:"Show how much of each limit is used."`
+		Remove limitRemoveCmd `cmd:"" help:"Remove a limit."`
+	} `cmd:"" help:"Limits of calls."`
 	Approvals struct {
 		List    approvalsListCmd    `cmd:"" help:"List held calls."`
 		Approve approvalsApproveCmd `cmd:"" help:"Approve a held call, once, with exactly its arguments."`

@@ -41,6 +41,8 @@ var messages = map[string]message{
 	"only_approval":    {"only with approval", "nur mit Freigabe"},
 	"rule_auto":        {"set automatically", "automatisch gesetzt"},
 	"rule_admin":       {"confirmed by an admin", "von einem Admin bestätigt"},
+	"limit_added":      {"Set limit %s: %d calls per %s.", "Grenze %s gesetzt: %d Aufrufe je %s."},
+	"limit_removed":    {"Removed limit %s.", "Grenze %s entfernt."},
 	"policy_added":     {"Added rule %s: %s.", "Regel %s angelegt: %s."},
 	"policy_removed":   {"Removed rule %s.", "Regel %s entfernt."},
 	"decided":          {"%s: %s", "%s: %s"},

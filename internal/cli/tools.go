@@ -239,25 +239,35 @@ type policyAddCmd struct {
 
 func (c *policyAddCmd) Run(e *env) error {
 	in := map[string]string{"action": strings.ToUpper(c.Action), "reason": c.Reason, "condition": c.If}
-	if c.Tool != "" {
-		server, name, ok := strings.Cut(c.Tool, "/")
+	tool, agent, err := e.target(c.Tool, c.Agent)
+	if err != nil {
+		return err
+	}
+	in["mcp_tool_id"], in["agent_id"] = tool, agent
+	return ask(e, "POST", policiesPath, in, func(p catalog.Policy) { e.print("policy_added", p.ID, p.Action) })
+}
+
+// target finds the ids of a tool (SERVER/TOOL) and an agent, each empty when it is not named.
+func (e *env) target(tool, agent string) (toolID, agentID string, err error) {
+	if tool != "" {
+		server, name, ok := strings.Cut(tool, "/")
 		if !ok {
-			return fault.New(fault.InvalidParams, "--tool must be SERVER/TOOL")
+			return "", "", fault.New(fault.InvalidParams, "--tool must be SERVER/TOOL")
 		}
 		t, err := e.tool(server, name)
 		if err != nil {
-			return err
+			return "", "", err
 		}
-		in["mcp_tool_id"] = t.ID
+		toolID = t.ID
 	}
-	if c.Agent != "" {
-		a, err := e.agent(c.Agent)
+	if agent != "" {
+		a, err := e.agent(agent)
 		if err != nil {
-			return err
+			return "", "", err
 		}
-		in["agent_id"] = a.ID
+		agentID = a.ID
 	}
-	return ask(e, "POST", policiesPath, in, func(p catalog.Policy) { e.print("policy_added", p.ID, p.Action) })
+	return toolID, agentID, nil
 }
 
 type policyListCmd struct{}

@@ -31,7 +31,7 @@ var idKinds = map[string]string{
 // noIDs are those that name nothing. A field that stands in neither list fails the test.
 var noIDs = strings.Fields(`name description connector_type transport command args env cwd server_url headers is_proxied status action fingerprint reason
 	confirm_loosening tier confirm condition scope allowlist capability script_allowlist expires_at expires_in role disabled password current keys checkpoints
-	older_than_days arguments title project_id labels ttl workspace limit cursor before after door method decision kind from to format time_range trace_type oidc_email return state code iss error`)
+	older_than_days arguments title project_id labels ttl workspace limit cursor before after door method decision kind from to format time_range trace_type oidc_email return state code iss error per n`)
 
 // positional kinds may be answered otherwise than 404, but never otherwise than for an id that does not exist.
 var positional = []string{"scans"}
@@ -73,6 +73,7 @@ func (w *world) furnish(prefix string) (place, string) {
 	p["waiting tools"] = must(w.catalog.Tools(w.ctx, ws, waiting.ID))(w.t)[0].ID
 	p["people"] = must(w.auth.CreatePerson(w.ctx, ws, prefix+"-person", auth.Viewer))(w.t).ID
 	p["policies"] = must(w.catalog.Policies(w.ctx, ws))(w.t)[0].ID
+	p["limits"] = must(w.catalog.CreateLimit(w.ctx, ws, catalog.Limit{ToolID: p["tools"], Per: "day", N: 1000, Reason: prefix}, "owner"))(w.t).ID
 	_, key, err := w.auth.CreateKey(w.ctx, ws, p["agents"], "", prefix+"-key", 0)
 	ok(w.t, err)
 	p["keys"] = key.ID
@@ -109,6 +110,7 @@ func (p place) bodies() map[string][]string {
 		"tool.verdict":           {`{"action":"DENY"}`},
 		"tool.set":               {`{"confirm":true}`},
 		"policy.create":          {`{"action":"DENY","mcp_tool_id":"$tools","agent_id":"$agents"}`},
+		"limit.create":           {`{"mcp_tool_id":"$tools","agent_id":"$agents","per":"day","n":5}`},
 		"emergency_stop":         {`{"scope":"server","target_id":"$server"}`, `{"scope":"agent","target_id":"$agent"}`},
 		"approval.approve":       {`{}`},
 		"approval.deny":          {`{}`},

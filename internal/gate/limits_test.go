@@ -358,3 +358,107 @@ func TestLimitsOfConfirmedCalls(t *testing.T) {
 		t.Errorf("it ran %d times", n)
 	}
 }
+
+// set sets a limit of an operator and gives its id.
+func (w *world) set(l catalog.Limit) string {
+	w.t.Helper()
+	id := must[catalog.Limit](w.t)(w.catalog.CreateLimit(w.ctx, w.owner.WorkspaceID, l, "owner")).ID
+	w.reload()
+	return id
+}
+
+// What operators set holds for any tool, agent or workspace, for reading as well, and whoever calls.
+func TestLimitsOfOperators(t *testing.T) {
+	task := func(w *world) *auth.Caller { return w.longTask(w.agent.AgentID) }
+	agent := func(w *world) *auth.Caller { return w.agent }
+	for _, c := range []struct {
+		name    string
+		limit   func(w *world) catalog.Limit
+		caller  func(w *world) *auth.Caller
+		message string
+		free    func(w *world) (*auth.Caller, string) // whom and what it does not stop; nil: it stops all
+		after   time.Duration                         // when there are slots again; 0: never
+	}{
+		{"tool", func(w *world) catalog.Limit { return catalog.Limit{ToolID: w.tools["notes/read_note"], Per: "day"} }, agent,
+			"Tool daily limit reached for this MCP tool (2/2)", func(w *world) (*auth.Caller, string) { return w.agent, "write_note" }, 12 * time.Hour},
+		{"agent", func(w *world) catalog.Limit { return catalog.Limit{AgentID: w.agent.AgentID, Per: "hour"} }, agent,
+			"Agent hourly limit reached (2/2)", func(w *world) (*auth.Caller, string) { return w.owner, "read_note" }, time.Hour},
+		{"agent and tool", func(w *world) catalog.Limit {
+			return catalog.Limit{AgentID: w.agent.AgentID, ToolID: w.tools["notes/read_note"], Per: "hour"}
+		}, agent, "Agent hourly limit reached for this MCP tool (2/2)", func(w *world) (*auth.Caller, string) { return w.agent, "write_note" }, time.Hour},
+		{"workspace", func(*world) catalog.Limit { return catalog.Limit{Per: "day"} }, agent,
+			"Workspace daily limit reached (2/2)", nil, 12 * time.Hour},
+		{"task", func(*world) catalog.Limit { return catalog.Limit{Per: "task"} }, task,
+			"Workspace task limit reached (2/2)", func(w *world) (*auth.Caller, string) { return w.longTask(w.agent.AgentID), "read_note" }, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t)
+			w.rule("write_note", "ALLOW")
+			l := c.limit(w)
+			l.N = 2
+			id, caller := w.set(l), c.caller(w)
+			w.runs(caller, "read_note", 2)
+			w.limited(caller, "read_note", c.message)
+			_, f := w.call(caller, "read_note", `{}`)
+			if f == nil || f.Data["limit_id"] != id || w.row(f.Data["trace_id"].(string)).RuleID != id {
+				t.Errorf("got %v", f)
+			}
+			if c.free == nil {
+				w.limited(w.owner, "write_note", c.message)
+			} else {
+				who, tool := c.free(w)
+				w.runs(who, tool, 1)
+			}
+			if c.after > 0 {
+				w.later(c.after)
+				w.runs(caller, "read_note", 2)
+			}
+			w.limited(caller, "read_note", c.message)
+			ok(t, w.catalog.DeleteLimit(w.ctx, w.owner.WorkspaceID, id))
+			w.reload()
+			w.runs(caller, "read_note", 3)
+		})
+	}
+}
+
+// Of several limits the strictest stops a call, and no other loses a slot to it.
+func TestLimitsOnlyTighten(t *testing.T) {
+	w := newWorld(t)
+	w.gate.Limits.Task = 4
+	w.set(catalog.Limit{Per: "hour", N: 3})
+	w.set(catalog.Limit{ToolID: w.tools["notes/read_note"], Per: "task", N: 1000})
+	caller := w.longTask(w.agent.AgentID)
+	w.runs(caller, "read_note", 3)
+	for range 5 {
+		w.limited(caller, "read_note", "Workspace hourly limit reached (3/3)")
+	}
+	w.later(time.Hour)
+	w.runs(caller, "read_note", 1)
+	w.limited(caller, "read_note", "Rate limit exceeded for tool 'read_note'")
+	w.exec(`UPDATE call_limit SET per = 'fortnight' WHERE per = 'hour'`) // a later version's word
+	w.exec(`UPDATE revision SET n = n + 1`)
+	w.reload()
+	w.limited(w.agent, "read_note", "Workspace unknown limit reached (0/0)")
+}
+
+func TestUsage(t *testing.T) {
+	w := newWorld(t)
+	w.rule("write_note", "ALLOW")
+	id := w.set(catalog.Limit{AgentID: w.agent.AgentID, Per: "hour", N: 9})
+	caller := w.longTask(w.agent.AgentID)
+	w.runs(caller, "write_note", 2)
+	w.runs(caller, "read_note", 3)
+	want := map[string]string{
+		"the bucket read of the task": "3/50", "the bucket ops of the task": "2/10", "the tier ops in the workspace today": "2/100",
+		"the tier ops by the agent in the last hour": "2/30", "the limit " + id: "5/9", "the tier deploy in the workspace today": "0/20",
+	}
+	for _, u := range must[[]gate.Usage](t)(w.gate.Usage(w.ctx, w.owner.WorkspaceID, w.agent.AgentID, caller.TaskID)) {
+		if got := fmt.Sprintf("%d/%d", u.Used, u.Limit); want[u.What] != "" && want[u.What] != got {
+			t.Errorf("%s: %s, want %s", u.What, got, want[u.What])
+		}
+		delete(want, u.What)
+	}
+	if len(want) > 0 {
+		t.Errorf("missing %v", want)
+	}
+}
