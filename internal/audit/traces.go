@@ -46,7 +46,7 @@ const (
  WHEN decision = 'LOG_ONLY' THEN 'FLAGGED' ELSE 'PASSED' END`
 	traceType = `CASE WHEN kind IN ('admin', 'stop') THEN 'LIFECYCLE' WHEN method = 'tools/call' THEN 'MCP_TOOL_CALL' ELSE 'VERIFY' END`
 	// One row an attempt: not the beginnings, and a stop not twice.
-	traceRow = `status <> 'started' AND NOT (kind = 'admin' AND method = 'emergency_stop' AND status = 'ok')`
+	traceRow = `status <> 'started' AND NOT (kind = 'admin' AND method IN ('emergency_stop', 'emergency_shutdown') AND status = 'ok')`
 )
 
 // Traces lists attempts, newest first. The next page is Before the seq of the last one.

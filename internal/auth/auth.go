@@ -24,6 +24,7 @@ type Caller struct {
 	PersonID    string
 	PersonName  string
 	Role        Role
+	Shutdown    bool // the workspace is shut down, as of when the gate looked
 
 	// Set when a task calls. PersonID is empty then: a task is not the person, it acts on that one's behalf.
 	TaskID        string

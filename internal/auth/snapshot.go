@@ -16,6 +16,7 @@ type snapshot struct {
 	agents map[string]*Agent
 	order  []*Agent             // by creation
 	named  map[string][]*Caller // anonymous callers by agent name
+	shut   map[string]*Shutdown // by workspace; nil as long as there is none
 }
 
 // key is a key that may still be used; revoked ones are not loaded.
@@ -33,6 +34,9 @@ func (a *Auth) Reload(ctx context.Context) error {
 	s := &snapshot{keys: make(map[[sha256.Size]byte]*key), tasks: make(map[string]*key), agents: make(map[string]*Agent), named: make(map[string][]*Caller)}
 	err := a.db.View(ctx, func(tx *sql.Tx) error {
 		if err := s.loadAgents(ctx, tx); err != nil {
+			return err
+		}
+		if err := s.loadShutdowns(ctx, tx); err != nil {
 			return err
 		}
 		people, err := loadPeople(ctx, tx)

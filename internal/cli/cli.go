@@ -73,7 +73,8 @@ type commands struct {
 	Release struct {
 		Agent releaseAgentCmd `cmd:"" help:"Lift the emergency stop of an agent."`
 	} `cmd:"" help:"Lift an emergency stop."`
-	Agent struct {
+	Shutdown shutdownCmd `cmd:"" help:"Stop the whole workspace, release it again, or say how it stands."`
+	Agent    struct {
 		Add  agentAddCmd  `cmd:"" help:"Create an agent; its key is shown once."`
 		List agentListCmd `cmd:"" help:"List agents."`
 		Set  agentSetCmd  `cmd:"" help:"Change an agent's state, allowlist or capability model."`

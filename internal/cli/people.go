@@ -144,6 +144,40 @@ func (e *env) stop(scope, target, reason string) error {
 	})
 }
 
+type shutdownCmd struct {
+	Reason  string `help:"Shut down, for this reason." xor:"what" placeholder:"TEXT"`
+	Release bool   `help:"Lift the shutdown. The owner's." xor:"what"`
+}
+
+const shutdownPath = "/api/v1/emergency-shutdown"
+
+func (c *shutdownCmd) Run(e *env) error {
+	switch {
+	case c.Release:
+		return ask(e, "POST", shutdownPath+"/release", nil, func(struct{}) { e.print("reopened") })
+	case c.Reason != "":
+		return ask(e, "POST", shutdownPath, gate.ShutdownRequest{Reason: c.Reason}, func(r gate.ShutdownResult) {
+			if r.Changed {
+				e.print("shut_down", r.ExpiredApprovals)
+			} else {
+				e.print("shut_already")
+			}
+		})
+	}
+	return ask(e, "GET", shutdownPath, nil, func(s struct {
+		Active bool   `json:"active"`
+		At     int64  `json:"at"`
+		Reason string `json:"reason"`
+		By     string `json:"by"`
+	}) {
+		if s.Active {
+			e.print("shutdown_active", moment(s.At), s.By, oneLine(s.Reason, 200))
+		} else {
+			e.print("shutdown_none")
+		}
+	})
+}
+
 type releaseAgentCmd struct {
 	Name string `arg:"" help:"Name or id."`
 }

@@ -112,6 +112,7 @@ func (p place) bodies() map[string][]string {
 		"policy.create":          {`{"action":"DENY","mcp_tool_id":"$tools","agent_id":"$agents"}`},
 		"limit.create":           {`{"mcp_tool_id":"$tools","agent_id":"$agents","per":"day","n":5}`},
 		"emergency_stop":         {`{"scope":"server","target_id":"$server"}`, `{"scope":"agent","target_id":"$agent"}`},
+		"emergency_shutdown":     {`{"reason":"drill"}`},
 		"approval.approve":       {`{}`},
 		"approval.deny":          {`{}`},
 		"agent.create":           {`{"name":"made","allowlist":["*"]}`},

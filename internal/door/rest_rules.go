@@ -173,6 +173,37 @@ func (d *Door) emergencyStop(c *restCall) (any, error) {
 	return d.d.Gate.EmergencyStop(c.Context(), c.caller, in)
 }
 
+// shutdownState is what people see of a shutdown.
+type shutdownState struct {
+	Active bool   `json:"active"`
+	At     int64  `json:"at,omitempty"`
+	Reason string `json:"reason,omitempty"`
+	By     string `json:"by,omitempty"` // id of the person
+}
+
+func (d *Door) showShutdown(c *restCall) (any, error) {
+	s := d.d.Auth.Shutdown(c.caller.WorkspaceID)
+	if s == nil {
+		return shutdownState{}, nil
+	}
+	return shutdownState{true, s.At, s.Reason, s.By}, nil
+}
+
+func (d *Door) shutDown(c *restCall) (any, error) {
+	var in gate.ShutdownRequest
+	if err := c.decode(&in); err != nil {
+		return nil, err
+	}
+	return d.d.Gate.EmergencyShutdown(c.Context(), c.caller, in)
+}
+
+func (d *Door) releaseShutdown(c *restCall) (any, error) {
+	if err := d.d.Gate.Release(c.Context(), c.caller); err != nil {
+		return nil, err
+	}
+	return shutdownState{}, nil
+}
+
 func (d *Door) listApprovals(c *restCall) (any, error) {
 	limit, err := c.number("limit", 100)
 	if err != nil {

@@ -66,7 +66,7 @@ func (a *attempt) refresh() {
 	a.caller = a.g.current(a.call.Caller)
 }
 
-// current is the caller with its agent and its task as of now.
+// current is the caller with its workspace, its task and its agent as of now.
 func (g *Gate) current(c *auth.Caller) *auth.Caller {
 	if c.TaskID != "" {
 		if over := g.Auth.TaskOver(c.TaskID); over != c.TaskOver {
@@ -74,6 +74,11 @@ func (g *Gate) current(c *auth.Caller) *auth.Caller {
 			ended.TaskOver = over
 			c = &ended
 		}
+	}
+	if shut := g.Auth.Shutdown(c.WorkspaceID) != nil; shut != c.Shutdown {
+		moved := *c
+		moved.Shutdown = shut
+		c = &moved
 	}
 	if c.AgentID == "" {
 		return c

@@ -86,7 +86,7 @@ func verdictOf(snap *catalog.Snapshot, c *auth.Caller, t *catalog.Tool, o occasi
 
 // callerFacts is the caller's own part of the facts.
 func callerFacts(c *auth.Caller) policy.Facts {
-	f := policy.Facts{AgentID: c.AgentID, TaskOver: c.TaskOver}
+	f := policy.Facts{AgentID: c.AgentID, TaskOver: c.TaskOver, Shutdown: c.Shutdown}
 	if c.AgentID == "" {
 		return f
 	}

@@ -118,7 +118,7 @@ func (rs *running) cancel(stopped func(*run) policy.Verdict) (gone []<-chan stru
 // connection of a stopped server is closed. What does not leave is cancelled all the same.
 const leaveTime = 250 * time.Millisecond
 
-// cancelStopped cancels the running calls whose agent or server is stopped by now.
+// cancelStopped cancels the running calls whose agent, server or workspace is stopped by now.
 func (g *Gate) cancelStopped(snap *catalog.Snapshot) {
 	gone := g.running.cancel(func(r *run) policy.Verdict { return stopVerdict(g.Auth, snap, r) })
 	if len(gone) == 0 {
@@ -137,7 +137,7 @@ func (g *Gate) cancelStopped(snap *catalog.Snapshot) {
 
 // stopVerdict is the decision about a running call as if all but stops allowed it: pauses and changed rules let it end.
 func stopVerdict(accounts *auth.Auth, snap *catalog.Snapshot, r *run) policy.Verdict {
-	f := policy.Facts{AgentID: r.agent, AgentState: policy.StateActive, Granted: true, ServerState: policy.StateActive, Admission: policy.Admitted, ServerRules: everyoneMay}
+	f := policy.Facts{Shutdown: accounts.Shutdown(r.workspace) != nil, AgentID: r.agent, AgentState: policy.StateActive, Granted: true, ServerState: policy.StateActive, Admission: policy.Admitted, ServerRules: everyoneMay}
 	if agent := accounts.AgentByID(r.agent); agent != nil {
 		f.AgentStopped = agent.StoppedAt != 0
 	}

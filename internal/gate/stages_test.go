@@ -18,6 +18,9 @@ var spoilers = []struct {
 	{"the agent is stopped", "stop", "AGENT_EMERGENCY_STOP", func(w *world) {
 		must[gate.StopResult](w.t)(w.gate.EmergencyStop(w.ctx, w.owner, gate.StopRequest{Scope: "agent", TargetID: w.agent.AgentID}))
 	}},
+	{"the workspace is shut down", "stop", "PROJECT_EMERGENCY_SHUTDOWN", func(w *world) {
+		must[gate.ShutdownResult](w.t)(w.gate.EmergencyShutdown(w.ctx, w.owner, gate.ShutdownRequest{}))
+	}},
 	{"the allowlist does not grant", "grant", "NOT_GRANTED", func(w *world) {
 		agent := *w.auth.AgentByID(w.agent.AgentID)
 		agent.Allowlist = []auth.Pattern{must[auth.Pattern](w.t)(auth.ParsePattern("other/*"))}

@@ -43,25 +43,32 @@ func (g *Gate) EmergencyStop(ctx context.Context, by *auth.Caller, r StopRequest
 		return StopResult{}, g.adminRefused(ctx, row, err)
 	}
 	res := StopResult{Scope: r.Scope, TargetID: r.TargetID}
-	var ended []Approval
-	err := g.DB.TxChange(ctx, func(tx *sql.Tx) (err error) {
+	ended, err := g.halt(ctx, row, func(tx *sql.Tx) (ended []Approval, err error) {
 		res.Changed, ended, err = g.stopTx(ctx, tx, by.WorkspaceID, r, row)
-		return err
+		return ended, err
 	})
-	if err != nil {
-		return StopResult{}, g.adminRefused(ctx, row, stopFault(err))
-	}
 	res.ExpiredApprovals = len(ended)
+	return res, err
+}
+
+// halt stores a stop, lets it take effect here, and records it. It gives the approvals that ended.
+func (g *Gate) halt(ctx context.Context, row *audit.Event, store func(*sql.Tx) ([]Approval, error)) (ended []Approval, err error) {
+	if err = g.DB.TxChange(ctx, func(tx *sql.Tx) (err error) {
+		ended, err = store(tx)
+		return err
+	}); err != nil {
+		return nil, g.adminRefused(ctx, row, stopFault(err))
+	}
 	reloadErr := g.reload(context.WithoutCancel(ctx))
 	g.cancelStopped(g.Catalog.Snapshot()) // those who are told of changes may be told by another goroutine, later
 	g.announce(ended)
 	if err := g.recordStop(ctx, *row); err != nil {
-		return res, err
+		return ended, err
 	}
 	if reloadErr != nil {
-		return res, fault.Wrap(fault.Unavailable, reloadErr, "the stop is stored, but this process could not load it yet; repeat it")
+		return ended, fault.Wrap(fault.Unavailable, reloadErr, "the stop is stored, but this process could not load it yet; repeat it")
 	}
-	return res, nil
+	return ended, nil
 }
 
 func stopAllowed(by *auth.Caller, r StopRequest) error {
@@ -71,7 +78,7 @@ func stopAllowed(by *auth.Caller, r StopRequest) error {
 	switch r.Scope {
 	case scopeServer, scopeAgent:
 	case "all":
-		return fault.New(fault.InvalidParams, `the scope "all" was removed; stop a server or an agent`).Why("mcp_scope_all_removed")
+		return fault.New(fault.InvalidParams, `the scope "all" was removed; stop a server or an agent, or shut the whole workspace down (POST /api/v1/emergency-shutdown, doorward shutdown)`).Why("mcp_scope_all_removed")
 	default:
 		return fault.New(fault.InvalidParams, "the scope must be server or agent").Why("mcp_scope_invalid")
 	}

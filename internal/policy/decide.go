@@ -10,6 +10,7 @@ import (
 const (
 	ReasonAgentUnknown     = "AGENT_UNKNOWN"
 	ReasonEmergencyStop    = "AGENT_EMERGENCY_STOP"
+	ReasonShutdown         = "PROJECT_EMERGENCY_SHUTDOWN"
 	ReasonAgentNotActive   = "AGENT_NOT_ACTIVE"
 	ReasonNotGranted       = "NOT_GRANTED"
 	ReasonTierUnknown      = "TIER_UNKNOWN"
@@ -53,6 +54,10 @@ func Decide(f *Facts) Verdict {
 	if f.AgentStopped {
 		return refuse(StageStop, ReasonEmergencyStop, fault.Blocked,
 			"the agent is stopped by an emergency stop; an admin must release it")
+	}
+	if f.Shutdown {
+		return refuse(StageStop, ReasonShutdown, fault.Blocked,
+			"the whole workspace is stopped by an emergency shutdown; an owner must release it")
 	}
 	if f.AgentID != "" && f.AgentState != StateActive {
 		return refuse(StageStop, ReasonAgentNotActive, fault.Blocked,

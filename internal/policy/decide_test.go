@@ -54,6 +54,7 @@ var stages = []struct {
 }{
 	{"missing agent (case 7)", func(f *policy.Facts) { f.AgentMissing = true }, policy.StageCaller, "AGENT_UNKNOWN", fault.Denied, false},
 	{"PV-35 stopped", func(f *policy.Facts) { f.AgentStopped = true }, policy.StageStop, "AGENT_EMERGENCY_STOP", fault.Blocked, false},
+	{"workspace shut down", func(f *policy.Facts) { f.Shutdown = true }, policy.StageStop, "PROJECT_EMERGENCY_SHUTDOWN", fault.Blocked, false},
 	{"agent paused", func(f *policy.Facts) { f.AgentState = "PAUSED" }, policy.StageStop, "AGENT_NOT_ACTIVE", fault.Blocked, false},
 	{"not granted", func(f *policy.Facts) { f.Granted = false }, policy.StageGrant, "NOT_GRANTED", fault.UnknownTool, true},
 	{"server pending", func(f *policy.Facts) { f.ServerState = "PENDING_APPROVAL" }, policy.StageServer, "SERVER_PENDING_APPROVAL", fault.Blocked, false},

@@ -104,6 +104,7 @@ type Facts struct {
 	AgentMissing bool   // the key names an agent that does not exist (case 7): denies and names itself
 	TaskOver     string // why the task that calls may not go on, empty: it may, or no task calls
 	AgentStopped bool
+	Shutdown     bool   // the whole workspace is shut down
 	AgentState   string // ACTIVE, … ; only ACTIVE may call
 	Granted      bool
 	TierUnknown  bool   // the tool is stored in a tier that this version does not know

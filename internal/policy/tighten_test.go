@@ -63,7 +63,7 @@ func TestAddingNeverLoosens(t *testing.T) {
 		after := f
 		after.ServerRules = append([]policy.Rule(nil), f.ServerRules...)
 		after.AgentRules = append([]policy.Rule(nil), f.AgentRules...)
-		what := rapid.SampledFrom([]string{"agent rule", "refusing rule", "any rule", "condition", "stop", "grant", "tier", "server", "admission"}).Draw(t, "add")
+		what := rapid.SampledFrom([]string{"agent rule", "refusing rule", "any rule", "condition", "stop", "shutdown", "grant", "tier", "server", "admission"}).Draw(t, "add")
 		switch what {
 		case "agent rule":
 			after.AgentRules = append(after.AgentRules, rule(t, words))
@@ -82,6 +82,8 @@ func TestAddingNeverLoosens(t *testing.T) {
 			}
 		case "stop":
 			after.AgentStopped = true
+		case "shutdown":
+			after.Shutdown = true
 		case "grant":
 			after.Granted = false
 		case "tier":
