@@ -81,25 +81,64 @@ func profile(in Agent) (p stored, err error) {
 // UpdateAgent replaces name, description, both allowlists and capability model of
 // the agent in.ID; state and stop stay as they are.
 func (a *Auth) UpdateAgent(ctx context.Context, ws string, in Agent) (*Agent, error) {
-	p, err := profile(in)
+	return a.ChangeAgent(ctx, ws, in.ID, func(g Agent) (Agent, error) {
+		in.State = g.State
+		return in, nil
+	})
+}
+
+// ChangeAgent replaces what UpdateAgent does, and the state along the allowed transitions, by what fn makes of the agent as it is now.
+func (a *Auth) ChangeAgent(ctx context.Context, ws, id string, fn func(Agent) (Agent, error)) (*Agent, error) {
+	err := a.change(ctx, func(tx *sql.Tx) error {
+		g, err := lockAgent(ctx, tx, ws, id)
+		if err != nil {
+			return err
+		}
+		in, err := fn(*g)
+		if err != nil {
+			return err
+		}
+		p, err := profile(in)
+		if err != nil {
+			return err
+		}
+		if in.State != g.State {
+			if err := checkTransition(g.State, in.State); err != nil {
+				return err
+			}
+		}
+		_, err = tx.ExecContext(ctx, `UPDATE agent SET name = $1, description = $2, allowlist = $3, capability = $4, script_allowlist = $5, state = $6 WHERE id = $7`,
+			in.Name, in.Description, p.allowlist, p.capability, p.scripts, in.State, id)
+		return written(err, "an agent of this name exists already")
+	})
+	return a.changed(id, err)
+}
+
+// Tag is the entity tag of what an admin changes of an agent.
+func (g *Agent) Tag() string {
+	texts := []string{}
+	for _, p := range g.Allowlist {
+		texts = append(texts, p.Text)
+	}
+	return db.Tag(g.ID, g.Name, g.Description, g.State, texts, g.Capability, g.ScriptAllowlist, g.StoppedAt, g.StopReason)
+}
+
+// lockAgent reads an agent that the transaction is about to change, if it is as the caller saw it. No other transaction changes it meanwhile.
+func lockAgent(ctx context.Context, tx *sql.Tx, ws, id string) (*Agent, error) {
+	if _, err := tx.ExecContext(ctx, `UPDATE agent SET state = state WHERE id = $1 AND workspace_id = $2`, id, ws); err != nil {
+		return nil, written(err, "")
+	}
+	g, err := agentTx(ctx, tx, ws, id)
 	if err != nil {
 		return nil, err
 	}
-	err = a.change(ctx, func(tx *sql.Tx) error {
-		if _, err := agentTx(ctx, tx, ws, in.ID); err != nil {
-			return err
-		}
-		_, err := tx.ExecContext(ctx, `UPDATE agent SET name = $1, description = $2, allowlist = $3, capability = $4, script_allowlist = $5 WHERE id = $6`,
-			in.Name, in.Description, p.allowlist, p.capability, p.scripts, in.ID)
-		return written(err, "an agent of this name exists already")
-	})
-	return a.changed(in.ID, err)
+	return g, db.Match(ctx, g.Tag())
 }
 
 // SetAgentState moves an agent along the allowed transitions (spec/palveron 4.2.4).
 func (a *Auth) SetAgentState(ctx context.Context, ws, id, state string) (*Agent, error) {
 	err := a.change(ctx, func(tx *sql.Tx) error {
-		g, err := agentTx(ctx, tx, ws, id)
+		g, err := lockAgent(ctx, tx, ws, id)
 		if err != nil {
 			return err
 		}
@@ -115,7 +154,7 @@ func (a *Auth) SetAgentState(ctx context.Context, ws, id, state string) (*Agent,
 // ReleaseAgent lifts an emergency stop; the state the agent had before counts again.
 func (a *Auth) ReleaseAgent(ctx context.Context, ws, id string) (*Agent, error) {
 	err := a.change(ctx, func(tx *sql.Tx) error {
-		g, err := agentTx(ctx, tx, ws, id)
+		g, err := lockAgent(ctx, tx, ws, id)
 		if err != nil {
 			return err
 		}

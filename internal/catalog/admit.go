@@ -286,8 +286,17 @@ func setState(ctx context.Context, tx *sql.Tx, id, state, reason string) error {
 	return err
 }
 
-// changeServer runs fn on a locked server and gives the server as it is after.
+// changeServer runs fn on a locked server, if it is as the caller saw it, and gives the server as it is after.
 func (c *Catalog) changeServer(ctx context.Context, ws, id string, fn func(tx *sql.Tx, s Server) error) (Server, error) {
+	return c.withServer(ctx, ws, id, func(tx *sql.Tx, s Server) error {
+		if err := db.Match(ctx, s.Tag()); err != nil {
+			return err
+		}
+		return fn(tx, s)
+	})
+}
+
+func (c *Catalog) withServer(ctx context.Context, ws, id string, fn func(tx *sql.Tx, s Server) error) (Server, error) {
 	var s Server
 	err := c.change(ctx, func(tx *sql.Tx) error {
 		before, err := lockServer(ctx, tx, ws, id)
@@ -306,9 +315,12 @@ func (c *Catalog) changeServer(ctx context.Context, ws, id string, fn func(tx *s
 // changeTool is changeServer for one of its tools.
 func (c *Catalog) changeTool(ctx context.Context, ws, serverID, toolID string, fn func(tx *sql.Tx, s Server, t ToolInfo) error) (ToolInfo, error) {
 	var after ToolInfo
-	_, err := c.changeServer(ctx, ws, serverID, func(tx *sql.Tx, s Server) error {
+	_, err := c.withServer(ctx, ws, serverID, func(tx *sql.Tx, s Server) error {
 		t, err := oneTool(ctx, tx, s, toolID)
 		if err != nil {
+			return err
+		}
+		if err := db.Match(ctx, t.ETag); err != nil {
 			return err
 		}
 		if err := fn(tx, s, t); err != nil {

@@ -55,6 +55,9 @@ type Server struct {
 	UpdatedAt   int64  `json:"updated_at"`
 }
 
+// Tag is the entity tag of what an admin changes of a server. A scan changes nothing of that.
+func (s *Server) Tag() string { return db.Tag(s.ID, s.UpdatedAt, s.State, s.StateReason) }
+
 // Deps of a Catalog.
 type Deps struct {
 	DB       *db.DB

@@ -167,6 +167,9 @@ func (c *Catalog) Masked(ctx context.Context, ws, id string) (Spec, error) {
 func (c *Catalog) Remove(ctx context.Context, ws, id string) error {
 	return c.change(ctx, func(tx *sql.Tx) error {
 		s, err := lockServer(ctx, tx, ws, id)
+		if err == nil {
+			err = db.Match(ctx, s.Tag())
+		}
 		if err != nil {
 			return err
 		}

@@ -127,6 +127,7 @@ type env struct {
 	stderr io.Writer
 	json   bool
 	url    string
+	match  string // If-Match of the requests, empty: none
 	lang   string
 }
 

@@ -70,6 +70,13 @@ func (e *env) fetch(method, path string, in any) (json.RawMessage, error) {
 	return b, nil
 }
 
+// seen makes the next change depend on the thing being as it was read.
+func (e *env) seen(etag string) *env {
+	limited := *e
+	limited.match = etag
+	return &limited
+}
+
 // stream opens an answer of any length; the caller closes it.
 func (e *env) stream(path string) (io.ReadCloser, error) {
 	res, err := e.send(http.MethodGet, path, nil, nil)
@@ -104,6 +111,9 @@ func (e *env) send(method, path string, in any, header map[string]string) (*http
 	for name, v := range header {
 		req.Header.Set(name, v)
 	}
+	if e.match != "" {
+		req.Header.Set("If-Match", e.match)
+	}
 	k, err := key()
 	if err != nil {
 		return nil, err
@@ -125,7 +135,7 @@ func (e *env) send(method, path string, in any, header map[string]string) (*http
 
 // statusClasses give the exit code of an answer that is an error.
 var statusClasses = map[int]fault.Class{
-	400: fault.InvalidParams, 401: fault.Unauthenticated, 403: fault.Forbidden, 404: fault.NotFound, 409: fault.Conflict,
+	400: fault.InvalidParams, 401: fault.Unauthenticated, 403: fault.Forbidden, 404: fault.NotFound, 409: fault.Conflict, 412: fault.Precondition,
 	413: fault.TooLarge, 429: fault.TooMany, 422: fault.InvalidParams, 502: fault.UpstreamError, 503: fault.Unavailable, 504: fault.Timeout,
 }
 

@@ -201,7 +201,7 @@ func (c *serverRuleCmd) Run(e *env) error {
 		return err
 	}
 	in := map[string]any{"action": strings.ToUpper(c.Action), "reason": c.Reason, "confirm_loosening": c.ConfirmLoosening}
-	return ask(e, "POST", serverPath(c.Name, "/tools/", t.ID, "/verdict"), in, func(struct{}) { e.print("rule_set", t.Name, strings.ToUpper(c.Action)) })
+	return ask(e.seen(t.ETag), "POST", serverPath(c.Name, "/tools/", t.ID, "/verdict"), in, func(struct{}) { e.print("rule_set", t.Name, strings.ToUpper(c.Action)) })
 }
 
 type serverToolCmd struct {
@@ -218,7 +218,7 @@ func (c *serverToolCmd) Run(e *env) error {
 		return err
 	}
 	in := catalog.ToolSettings{Tier: c.Tier, Confirm: c.Confirm, ConfirmLoosening: c.ConfirmLoosening}
-	return ask(e, "PATCH", serverPath(c.Name, "/tools/", t.ID), in, func(t catalog.ToolInfo) {
+	return ask(e.seen(t.ETag), "PATCH", serverPath(c.Name, "/tools/", t.ID), in, func(t catalog.ToolInfo) {
 		said := "tool_set"
 		if t.Confirm {
 			said = "tool_set_confirm"

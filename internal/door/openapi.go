@@ -78,6 +78,7 @@ var failures = map[string]string{
 	"403": "Known, but not allowed",
 	"404": "It does not exist in this workspace",
 	"409": "It contradicts the present state",
+	"412": "It was changed since you read it; read it again and decide anew",
 	"413": "The body is too large",
 	"429": "Too often; Retry-After says when to try again",
 	"503": "Not now: what cannot be recorded is not done",
@@ -149,6 +150,10 @@ func parameters(rt route, known contract) (out []object) {
 		name, tail, _ := strings.Cut(after, "}")
 		out, rest = append(out, object{"name": name, "in": "path", "required": true, "schema": object{"type": "string"}}), tail
 	}
+	if known.match {
+		out = append(out, object{"name": "If-Match", "in": "header", "description": "ETag of what you saw; 412 when it is not that any more. Without it the last one wins",
+			"schema": object{"type": "string"}})
+	}
 	if rt.method != http.MethodGet {
 		return out
 	}
@@ -166,6 +171,9 @@ func failuresOf(rt route) []string {
 	}
 	if rt.change {
 		out = append(out, "409", "413")
+	}
+	if contracts[rt.name].match {
+		out = append(out, "412")
 	}
 	if strings.HasPrefix(rt.name, "auth.") || rt.name == "person.password" {
 		out = append(out, "429")

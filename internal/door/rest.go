@@ -167,6 +167,9 @@ func (d *Door) operate(c *restCall, rt route) (any, error) {
 	if err := rt.checkQuery(c); err != nil {
 		return nil, err
 	}
+	if err := rt.conditional(c); err != nil {
+		return nil, err
+	}
 	if !rt.change || rt.own {
 		return rt.serve(d, c)
 	}

@@ -21,13 +21,14 @@ type agentInfo struct {
 	StoppedAt   int64             `json:"stopped_at,omitempty"`
 	StopReason  string            `json:"stop_reason,omitempty"`
 	CreatedAt   int64             `json:"created_at"`
+	ETag        string            `json:"etag"`
 	Key         string            `json:"key,omitempty"` // only in the answer that creates it
 }
 
 func showAgentInfo(a *auth.Agent) agentInfo {
 	out := agentInfo{
 		ID: a.ID, Name: a.Name, Description: a.Description, State: a.State, Allowlist: []string{}, Capability: map[string]string{}, Scripts: a.ScriptAllowlist,
-		StoppedAt: a.StoppedAt, StopReason: a.StopReason, CreatedAt: a.CreatedAt,
+		StoppedAt: a.StoppedAt, StopReason: a.StopReason, CreatedAt: a.CreatedAt, ETag: a.Tag(),
 	}
 	for _, p := range a.Allowlist {
 		out.Allowlist = append(out.Allowlist, p.Text)
@@ -77,7 +78,7 @@ func (d *Door) showAgent(c *restCall) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return showAgentInfo(a), nil
+	return c.tagged(showAgentInfo(a), a.Tag()), nil
 }
 
 // agentInput is what may be set of an agent.
@@ -156,22 +157,16 @@ func (d *Door) updateAgent(c *restCall) (any, error) {
 	if err := c.decode(&in); err != nil {
 		return nil, err
 	}
-	ws := c.caller.WorkspaceID
-	if in.Name != nil || in.Description != nil || in.Allowlist != nil || in.Capability != nil {
-		want, err := in.apply(*a)
-		if err != nil {
-			return nil, err
+	a, err = d.d.Auth.ChangeAgent(c.Context(), c.caller.WorkspaceID, a.ID, func(g auth.Agent) (auth.Agent, error) {
+		if in.Status != nil {
+			g.State = *in.Status
 		}
-		if a, err = d.d.Auth.UpdateAgent(c.Context(), ws, want); err != nil {
-			return nil, err
-		}
+		return in.apply(g)
+	})
+	if err != nil {
+		return nil, err
 	}
-	if in.Status != nil && *in.Status != a.State {
-		if a, err = d.d.Auth.SetAgentState(c.Context(), ws, a.ID, *in.Status); err != nil {
-			return nil, err
-		}
-	}
-	return showAgentInfo(a), nil
+	return c.tagged(showAgentInfo(a), a.Tag()), nil
 }
 
 func (d *Door) releaseAgent(c *restCall) (any, error) {

@@ -8,6 +8,7 @@ import (
 	"doorward.dev/doorward/internal/audit"
 	"doorward.dev/doorward/internal/auth"
 	"doorward.dev/doorward/internal/catalog"
+	"doorward.dev/doorward/internal/db"
 	"doorward.dev/doorward/internal/fault"
 	"doorward.dev/doorward/internal/gate"
 )
@@ -20,6 +21,7 @@ type contract struct {
 	query   []string // names of the parameters of the query, each in queryWords
 	out     any      // a value of the type of the answer
 	created bool     // the answer may be 201
+	match   bool     // If-Match is heeded
 }
 
 // filters of the record.
@@ -31,17 +33,17 @@ var contracts = map[string]contract{
 	"server.register":        {in: registerInput{}, needs: "name", out: serverInfo{}, created: true},
 	"server.import":          {in: map[string]any{}, out: serverImport{}, created: true},
 	"server.show":            {out: serverInfo{}},
-	"server.update":          {in: updateInput{}, out: serverInfo{}},
-	"server.remove":          {out: serverRemoved{}},
+	"server.update":          {in: updateInput{}, out: serverInfo{}, match: true},
+	"server.remove":          {out: serverRemoved{}, match: true},
 	"server.scan":            {out: catalog.Scan{}},
-	"server.approve":         {in: approveInput{}, out: serverApproved{}},
-	"server.pause":           {out: serverInfo{}},
-	"server.resume":          {out: serverInfo{}},
+	"server.approve":         {in: approveInput{}, out: serverApproved{}, match: true},
+	"server.pause":           {out: serverInfo{}, match: true},
+	"server.resume":          {out: serverInfo{}, match: true},
 	"tool.list":              {out: toolList{}},
-	"tool.admit_suggestions": {in: suggestionsInput{}, out: admitted{}},
-	"tool.admit":             {in: admitInput{}, needs: "action fingerprint", out: catalog.ToolInfo{}},
-	"tool.verdict":           {in: verdictInput{}, needs: "action", out: catalog.ToolInfo{}},
-	"tool.set":               {in: catalog.ToolSettings{}, out: catalog.ToolInfo{}},
+	"tool.admit_suggestions": {in: suggestionsInput{}, out: admitted{}, match: true},
+	"tool.admit":             {in: admitInput{}, needs: "action fingerprint", out: catalog.ToolInfo{}, match: true},
+	"tool.verdict":           {in: verdictInput{}, needs: "action", out: catalog.ToolInfo{}, match: true},
+	"tool.set":               {in: catalog.ToolSettings{}, out: catalog.ToolInfo{}, match: true},
 	"policy.list":            {out: policyList{}},
 	"policy.create":          {in: policyInput{}, needs: "action", out: catalog.Policy{}, created: true},
 	"policy.delete":          {out: deleted{}},
@@ -61,8 +63,8 @@ var contracts = map[string]contract{
 	"agent.list":             {out: agentList{}},
 	"agent.create":           {in: agentInput{}, needs: "name", out: agentInfo{}, created: true},
 	"agent.show":             {out: agentInfo{}},
-	"agent.update":           {in: agentInput{}, out: agentInfo{}},
-	"agent.release":          {out: agentInfo{}},
+	"agent.update":           {in: agentInput{}, out: agentInfo{}, match: true},
+	"agent.release":          {out: agentInfo{}, match: true},
 	"key.list":               {out: keyList{}},
 	"key.create":             {in: keyInput{}, out: keyCreated{}, created: true},
 	"key.revoke":             {out: revoked{}},
@@ -109,4 +111,23 @@ func (rt route) checkQuery(c *restCall) error {
 		}
 	}
 	return nil
+}
+
+// conditional makes a change depend on the If-Match header of its request. Where that is not heeded it is refused: who sends it relies on it.
+func (rt route) conditional(c *restCall) error {
+	values := c.Header["If-Match"]
+	if len(values) == 0 || !rt.change {
+		return nil
+	}
+	if known, ok := contracts[rt.name]; ok && !known.match {
+		return fault.New(fault.InvalidRequest, "If-Match has no effect on this operation; send the request without it")
+	}
+	c.Request = c.Request.WithContext(db.WithMatch(c.Context(), strings.Join(values, ",")))
+	return nil
+}
+
+// tagged gives an answer its entity tag.
+func (c *restCall) tagged(out any, tag string) any {
+	c.header.Set("ETag", tag)
+	return out
 }

@@ -105,7 +105,7 @@ func (d *Door) decided(c *restCall, t catalog.ToolInfo, action string, err error
 			return nil, err
 		}
 	}
-	return t, nil
+	return c.tagged(t, t.ETag), nil
 }
 
 func (d *Door) listPolicies(c *restCall) (any, error) {

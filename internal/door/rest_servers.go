@@ -17,6 +17,7 @@ type serverInfo struct {
 	ProxyEndpoint string           `json:"proxy_endpoint"`
 	ToolCount     int              `json:"tool_count"`
 	WaitingCount  int              `json:"waiting_count"` // not admitted or changed
+	ETag          string           `json:"etag"`
 	Health        upstream.Health  `json:"health"`
 	LastError     string           `json:"last_error,omitempty"`
 	Spec          *catalog.Spec    `json:"spec,omitempty"`       // secrets masked
@@ -25,7 +26,7 @@ type serverInfo struct {
 
 // info gathers what is known of a server from memory.
 func (d *Door) info(s catalog.Server) serverInfo {
-	out := serverInfo{Server: s, ProxyEndpoint: strings.TrimSuffix(d.d.PublicURL, "/") + "/api/v1/mcp/proxy/" + s.ID, Health: upstream.Disabled}
+	out := serverInfo{Server: s, ProxyEndpoint: strings.TrimSuffix(d.d.PublicURL, "/") + "/api/v1/mcp/proxy/" + s.ID, ETag: s.Tag(), Health: upstream.Disabled}
 	if v := d.d.Catalog.Snapshot().Servers[s.ID]; v != nil {
 		out.ToolCount = len(v.Tools)
 		for _, t := range v.Tools {
@@ -75,7 +76,7 @@ func (d *Door) showServer(c *restCall) (any, error) {
 	if st, ok := d.d.Upstream.Status(s.ID); ok {
 		out.Connection = &st
 	}
-	return out, nil
+	return c.tagged(out, out.ETag), nil
 }
 
 type registerInput struct {
@@ -181,7 +182,7 @@ func (d *Door) updateServer(c *restCall) (any, error) {
 	if s, err = d.d.Catalog.Update(c.Context(), c.caller.WorkspaceID, s.ID, spec, c.by()); err != nil {
 		return nil, err
 	}
-	return d.info(s), nil
+	return c.tagged(d.info(s), s.Tag()), nil
 }
 
 func (d *Door) removeServer(c *restCall) (any, error) {

@@ -30,6 +30,7 @@ const (
 	NotFound        Class = "not_found"           // no such thing in this workspace
 	UnknownTool     Class = "unknown_tool"        // no such tool for this caller
 	Conflict        Class = "conflict"            // the thing moved, or exists
+	Precondition    Class = "precondition_failed" // it is not as the caller said it must be
 	Blocked         Class = "blocked"             // -32001: server blocked or not active, agent stopped
 	NotAdmitted     Class = "not_admitted"        // -32002: tool not admitted or changed
 	Denied          Class = "denied"              // -32003: a rule denies
@@ -70,6 +71,7 @@ var table = map[Class]Codes{
 	NotFound:        {404, -32602, 4},
 	UnknownTool:     {404, -32602, 4},
 	Conflict:        {409, -32600, 5},
+	Precondition:    {412, -32600, 5},
 	Blocked:         {403, -32001, 6},
 	NotAdmitted:     {403, -32002, 6},
 	Denied:          {403, -32003, 6},
