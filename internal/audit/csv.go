@@ -45,7 +45,7 @@ func (x *Exporter) Row(e *Event) error {
 		return x.json.Encode(e)
 	}
 	cells := make([]string, 0, columnCount)
-	for _, v := range e.values(make([]any, 0, columnCount)) {
+	for _, v := range e.values(make([]any, 0, columnCount), e.ArgsBody, e.ResultBody) {
 		text, isText := v.(string)
 		if !isText {
 			text = fmt.Sprint(v)

@@ -72,7 +72,7 @@ func (p *Proof) Check(keys []string) error {
 
 // Row returns the row of that number; fault.NotFound when the workspace has no such row.
 func Row(ctx context.Context, d *db.DB, workspaceID string, seq int64) (Event, error) {
-	found, err := rows(ctx, d, `SELECT `+columns+` FROM audit_events WHERE seq = $1 AND workspace_id = $2`, seq, workspaceID)
+	found, err := rows(ctx, d, `SELECT `+selected+` FROM audit_events WHERE seq = $1 AND workspace_id = $2`, seq, workspaceID)
 	if err != nil {
 		return Event{}, err
 	}

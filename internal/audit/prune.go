@@ -89,6 +89,7 @@ func (l *Log) pruneRows(ctx context.Context, to int64) error {
 		}{
 			{`INSERT INTO setting (name, value) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = excluded.value`, []any{startSetting, c.Note}},
 			{`DELETE FROM audit_events WHERE seq <= $1`, []any{to}},
+			{forgetBodiesSQL, []any{to}},
 			{`DELETE FROM audit_checkpoint WHERE size <= $1 AND size < (SELECT MAX(size) FROM audit_checkpoint)`, []any{to}},
 			{`DELETE FROM audit_anchor WHERE size <= $1 AND status <> 'PENDING' AND size NOT IN (SELECT size FROM attestation)`, []any{to}},
 		} {

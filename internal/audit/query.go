@@ -30,7 +30,7 @@ func List(ctx context.Context, d *db.DB, f Filter) ([]Event, error) {
 		return nil, err
 	}
 	where, args := f.where()
-	return rows(ctx, d, `SELECT `+columns+` FROM audit_events`+where+` ORDER BY seq DESC LIMIT `+itoa(pageSize(f.Limit)), args...)
+	return rows(ctx, d, `SELECT `+selected+` FROM audit_events`+where+` ORDER BY seq DESC LIMIT `+itoa(pageSize(f.Limit)), args...)
 }
 
 // exportPage is how many rows are read at a time.
@@ -44,7 +44,7 @@ func Export(ctx context.Context, d *db.DB, f Filter, fn func(*Event) error) erro
 	}
 	for {
 		where, args := f.where()
-		page, err := rows(ctx, d, `SELECT `+columns+` FROM audit_events`+where+` ORDER BY seq LIMIT `+itoa(exportPage), args...)
+		page, err := rows(ctx, d, `SELECT `+selected+` FROM audit_events`+where+` ORDER BY seq LIMIT `+itoa(exportPage), args...)
 		if err != nil {
 			return err
 		}
@@ -119,7 +119,7 @@ func (f *Filter) narrow(ctx context.Context, d *db.DB) error {
 
 // Get returns all rows of a trace, oldest first; fault.NotFound when the workspace has none.
 func Get(ctx context.Context, d *db.DB, workspaceID, traceID string) ([]Event, error) {
-	events, err := rows(ctx, d, `SELECT `+columns+` FROM audit_events WHERE trace_id = $1 AND workspace_id = $2 ORDER BY seq`, traceID, workspaceID)
+	events, err := rows(ctx, d, `SELECT `+selected+` FROM audit_events WHERE trace_id = $1 AND workspace_id = $2 ORDER BY seq`, traceID, workspaceID)
 	if err == nil && len(events) == 0 {
 		return nil, fault.New(fault.NotFound, "no audit events with this trace id in this workspace")
 	}

@@ -26,11 +26,11 @@ func (e *Event) fields() []any {
 		&e.LatencyUS, &e.ArgsDigest, &e.ArgsSize, &e.ArgsBody, &e.ResultDigest, &e.ResultSize, &e.ResultBody, &e.Slots, &e.PrevHash, &e.Hash}
 }
 
-// values appends what INSERT binds.
-func (e *Event) values(to []any) []any {
+// values appends what INSERT binds, with what stands for the bodies.
+func (e *Event) values(to []any, args, result string) []any {
 	return append(to, e.Seq, e.ID, e.At, string(e.Kind), e.TraceID, e.WorkspaceID, e.AgentID, e.PersonID, e.TaskID, e.KeyID, e.Door, e.Method,
 		e.ServerID, e.Server, e.ToolID, e.Tool, e.Fingerprint, e.Decision, e.Stage, e.RuleID, e.Reason, e.ApprovalID, string(e.Status), e.ErrorClass,
-		e.LatencyUS, e.ArgsDigest, e.ArgsSize, e.ArgsBody, e.ResultDigest, e.ResultSize, e.ResultBody, e.Slots, e.PrevHash, e.Hash)
+		e.LatencyUS, e.ArgsDigest, e.ArgsSize, args, e.ResultDigest, e.ResultSize, result, e.Slots, e.PrevHash, e.Hash)
 }
 
 // insertSQL inserts n rows with one statement. Only here $1 is not good enough

@@ -15,6 +15,7 @@ type sqliteWriter struct {
 	conn                                           driver.Conn // what the statements belong to
 	begin, commit, rollback, insert, many, setHead driver.StmtExecContext
 	load, store, drop                              driver.StmtExecContext // counters of limits
+	body                                           driver.StmtExecContext
 	values                                         []driver.NamedValue
 }
 
@@ -56,7 +57,7 @@ func (s *sqliteWriter) write(ctx context.Context, c driver.Conn, l *Log, at head
 		drop:  func(args ...any) error { return s.exec(ctx, s.drop, args) },
 	})
 	if err == nil {
-		at, err = l.insertAll(at, batch, func(many bool, args []any) error {
+		at, err = l.insertAll(at, batch, func(args ...any) error { return s.exec(ctx, s.body, args) }, func(many bool, args []any) error {
 			if many {
 				return s.exec(ctx, s.many, args)
 			}
@@ -87,7 +88,7 @@ func (s *sqliteWriter) prepare(ctx context.Context, c driver.Conn) error {
 	}{
 		{&s.begin, "BEGIN IMMEDIATE"}, {&s.commit, "COMMIT"}, {&s.rollback, "ROLLBACK"},
 		{&s.insert, insertSQL(1, false)}, {&s.many, insertSQL(wide, false)}, {&s.setHead, setHeadSQL},
-		{&s.load, loadSlotSQL}, {&s.store, storeSlotSQL}, {&s.drop, dropSlotSQL},
+		{&s.body, storeBodySQL}, {&s.load, loadSlotSQL}, {&s.store, storeSlotSQL}, {&s.drop, dropSlotSQL},
 	} {
 		stmt, err := c.(driver.ConnPrepareContext).PrepareContext(ctx, p.text)
 		if err != nil {
@@ -149,7 +150,7 @@ func (s *sqliteWriter) close(d *sql.DB) error {
 			return nil // they went with it
 		}
 		var errs []error
-		for _, stmt := range []driver.StmtExecContext{s.begin, s.commit, s.rollback, s.insert, s.many, s.setHead, s.load, s.store, s.drop} {
+		for _, stmt := range []driver.StmtExecContext{s.begin, s.commit, s.rollback, s.insert, s.many, s.setHead, s.body, s.load, s.store, s.drop} {
 			errs = append(errs, stmt.(driver.Stmt).Close())
 		}
 		s.conn = nil

@@ -202,7 +202,7 @@ func (v *verification) page() error {
 
 func (v *verification) rows() error {
 	// No lower bound on the first page: a row numbered below the first is bad too.
-	query, args := `SELECT `+columns+` FROM audit_events WHERE seq <= $1`, []any{v.last}
+	query, args := `SELECT `+selected+` FROM audit_events WHERE seq <= $1`, []any{v.last}
 	if v.Rows > 0 {
 		query, args = query+` AND seq > $2`, append(args, v.seq)
 	}

@@ -22,12 +22,12 @@ const (
 
 // Log is the record of one database. Create with New, run Run, then Write from any goroutine.
 type Log struct {
-	o            Options
-	sqlite       sqliteWriter // on SQLite
-	insert, many *sql.Stmt    // on PostgreSQL
-	setHead      *sql.Stmt
-	load         *sql.Stmt // counters of limits
-	store, drop  *sql.Stmt
+	o                  Options
+	sqlite             sqliteWriter // on SQLite
+	insert, many       *sql.Stmt    // on PostgreSQL
+	setHead, storeBody *sql.Stmt
+	load               *sql.Stmt // counters of limits
+	store, drop        *sql.Stmt
 
 	mu      sync.Mutex
 	queue   []*entry
@@ -51,11 +51,13 @@ type Log struct {
 
 // entry is a row on its way; pooled with its channel.
 type entry struct {
-	event   *Event
-	power   bool
-	content [sha256.Size]byte
-	refused *Exhausted // it did not get its slots
-	done    chan error // capacity 1
+	event     *Event
+	power     bool
+	content   [sha256.Size]byte
+	argsRef   string // of the bodies, where they are stored by content
+	resultRef string
+	refused   *Exhausted // it did not get its slots
+	done      chan error // capacity 1
 }
 
 var entries = sync.Pool{New: func() any { return &entry{done: make(chan error, 1)} }}
@@ -93,7 +95,7 @@ func New(ctx context.Context, o Options) (*Log, error) {
 			stmt **sql.Stmt
 			text string
 		}{
-			{&l.insert, insertSQL(1, true)}, {&l.many, insertSQL(wide, true)}, {&l.setHead, setHeadSQL},
+			{&l.insert, insertSQL(1, true)}, {&l.many, insertSQL(wide, true)}, {&l.setHead, setHeadSQL}, {&l.storeBody, storeBodySQL},
 			{&l.load, loadSlotSQL}, {&l.store, storeSlotSQL}, {&l.drop, dropSlotSQL},
 		} {
 			if *p.stmt, err = o.DB.Write.PrepareContext(ctx, p.text); err != nil {
@@ -122,6 +124,7 @@ func (l *Log) Write(ctx context.Context, e *Event, d Durability) error {
 	l.prepare(e)
 	n := entries.Get().(*entry)
 	n.event, n.power, n.content, n.refused = e, d == Power || l.o.PowerSafe, e.content(), nil
+	n.argsRef, n.resultRef = reference(e.ArgsBody), reference(e.ResultBody)
 	l.mu.Lock()
 	if l.stopped {
 		l.mu.Unlock()
@@ -329,7 +332,11 @@ func (l *Log) writePostgres(ctx context.Context, batch []*entry) (at head, err e
 		return at, err
 	}
 	one, many := tx.StmtContext(ctx, l.insert), tx.StmtContext(ctx, l.many)
-	at, err = l.insertAll(at, batch, func(wide bool, args []any) error {
+	body := tx.StmtContext(ctx, l.storeBody)
+	at, err = l.insertAll(at, batch, func(args ...any) error {
+		_, err := body.ExecContext(ctx, args...)
+		return err
+	}, func(wide bool, args []any) error {
 		stmt := one
 		if wide {
 			stmt = many
@@ -394,7 +401,7 @@ func (l *Log) synchronous(ctx context.Context, conn *sql.Conn, batch []*entry) e
 }
 
 // insertAll chains the rows of a batch behind at and inserts them, several at once where there are enough.
-func (l *Log) insertAll(at head, batch []*entry, insert func(many bool, args []any) error) (head, error) {
+func (l *Log) insertAll(at head, batch []*entry, body func(args ...any) error, insert func(many bool, args []any) error) (head, error) {
 	for len(batch) > 0 {
 		n := 1
 		if len(batch) >= wide {
@@ -406,7 +413,10 @@ func (l *Log) insertAll(at head, batch []*entry, insert func(many bool, args []a
 			e.Seq, e.PrevHash = at.seq+1, at.hash
 			e.Hash = link(e.PrevHash, e.Seq, en.content)
 			at = head{e.Seq, e.Hash}
-			l.args = e.values(l.args)
+			if err := en.bodies(body); err != nil {
+				return at, err
+			}
+			l.args = e.values(l.args, or(en.argsRef, e.ArgsBody), or(en.resultRef, e.ResultBody))
 		}
 		if err := insert(n == wide, l.args); err != nil {
 			return at, err
@@ -421,5 +431,5 @@ func (l *Log) close() error {
 	if !l.o.DB.IsPostgres() {
 		return l.sqlite.close(l.o.DB.Write)
 	}
-	return errors.Join(l.insert.Close(), l.many.Close(), l.setHead.Close(), l.load.Close(), l.store.Close(), l.drop.Close())
+	return errors.Join(l.insert.Close(), l.many.Close(), l.setHead.Close(), l.storeBody.Close(), l.load.Close(), l.store.Close(), l.drop.Close())
 }
