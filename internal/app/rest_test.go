@@ -197,6 +197,19 @@ func TestToolLife(t *testing.T) {
 	if status, text := s.do("GET", poll, agentKey, nil); status != 200 || !strings.Contains(text, `"effective_status":"PENDING"`) {
 		t.Errorf("the agent asks about its call: %d %s", status, text)
 	}
+	if status, text := s.do("GET", poll, agentKey, nil); status != 200 || !strings.Contains(text, `"auto_expired":false`) || !strings.Contains(text, `"anchor_status":"`) {
+		t.Errorf("all of the contract: %d %s", status, text)
+	}
+	for query, want := range map[string]int{"agent_id=default": 1, "agent_id=another": 0, "older_than=1h": 0, "older_than=0s&limit=1": 1, "escalated=true": 0} {
+		if list := s.admin("GET", "mcp/approvals?"+query, nil)["approvals"].([]any); len(list) != want {
+			t.Errorf("%s: %d approvals, want %d", query, len(list), want)
+		}
+	}
+	for _, query := range []string{"older_than=old", "escalated=perhaps", "cursor=x", "urgency=HIGH", "status=OPEN"} {
+		if status, text := s.do("GET", "/api/v1/mcp/approvals?"+query, adminKey, nil); status != 400 {
+			t.Errorf("%s: %d %s", query, status, text)
+		}
+	}
 	other := s.admin("POST", "agents", map[string]any{"name": "other", "status": "ACTIVE", "allowlist": []string{"*"}})["key"].(string)
 	if status, text := s.do("GET", poll, other, nil); status != 404 {
 		t.Errorf("another agent asks: %d %s", status, text)

@@ -325,6 +325,11 @@ func (n *Session) Ask(ctx context.Context, method string, params json.RawMessage
 	case a := <-ch:
 		return a.result, a.rpcErr, nil
 	case <-ctx.Done():
+		select { // an answer that came first is one
+		case a := <-ch:
+			return a.result, a.rpcErr, nil
+		default:
+		}
 		send(mcp.AppendNotification(nil, "notifications/cancelled", json.RawMessage(`{"requestId":`+id+`}`)))
 		return nil, nil, fault.Wrap(fault.Cancelled, ctx.Err(), "the call ended before the client answered")
 	case <-n.ctx.Done():

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/url"
@@ -244,19 +245,27 @@ func (personListCmd) Run(e *env) error {
 }
 
 type approvalsListCmd struct {
-	Status string `help:"PENDING, APPROVED, DENIED, EXPIRED or CONSUMED; empty for all." default:"PENDING" placeholder:"STATUS"`
+	Status    string `help:"PENDING, APPROVED, DENIED, EXPIRED or CONSUMED; empty for all." default:"PENDING" placeholder:"STATUS"`
+	Agent     string `help:"Only calls of this agent, name or id." placeholder:"AGENT"`
+	OlderThan string `help:"Only calls that were held so long ago, such as 10m." placeholder:"DURATION"`
+	Escalated bool   `help:"Only calls that were escalated."`
 }
 
 func (c *approvalsListCmd) Run(e *env) error {
 	type list struct{ Approvals []gate.Approval }
-	return ask(e, "GET", approvalsPath+"?status="+url.QueryEscape(strings.ToUpper(c.Status)), nil, func(l list) {
+	q := url.Values{"status": {strings.ToUpper(c.Status)}, "agent_id": {c.Agent}, "older_than": {c.OlderThan}}
+	if c.Escalated {
+		q.Set("escalated", "true")
+	}
+	return ask(e, "GET", approvalsPath+"?"+q.Encode(), nil, func(l list) {
 		rows := [][]string{{"ID", "STATUS", "TOOL", "BY", "EXPIRES", "ARGUMENTS"}}
 		for _, a := range l.Approvals {
-			by := a.AgentID
-			if by == "" {
-				by = a.PersonID
+			by := cmp.Or(a.AgentName, a.AgentID, a.PersonID)
+			status := a.Status
+			if a.EscalatedAt > 0 && status == "PENDING" {
+				status += " (escalated)"
 			}
-			rows = append(rows, []string{a.ID, a.Status, a.Server + "/" + a.Tool, by, moment(a.ExpiresAt), oneLine(string(a.Arguments), 200)})
+			rows = append(rows, []string{a.ID, status, a.Server + "/" + a.Tool, by, moment(a.ExpiresAt), oneLine(string(a.Arguments), 200)})
 		}
 		e.table(rows)
 	})

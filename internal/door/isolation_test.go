@@ -29,7 +29,7 @@ var idKinds = map[string]string{
 }
 
 // noIDs are those that name nothing. A field that stands in neither list fails the test.
-var noIDs = strings.Fields(`name description connector_type transport command args env cwd server_url headers is_proxied status action fingerprint reason
+var noIDs = strings.Fields(`older_than escalated name description connector_type transport command args env cwd server_url headers is_proxied status action fingerprint reason
 	confirm_loosening tier confirm condition scope allowlist capability script_allowlist expires_at expires_in role disabled password current keys checkpoints
 	older_than_days arguments title project_id labels ttl workspace limit cursor before after door method decision kind from to format time_range trace_type oidc_email return state code iss error per n`)
 

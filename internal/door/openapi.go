@@ -63,6 +63,8 @@ var queryWords = map[string]queryWord{
 	"server_id":  {"string", "Only of this server (name or id)"},
 	"status":     {"string", "Only with this status"},
 	"task_id":    {"string", "Only of this task"},
+	"older_than": {"string", "Only what was held so long ago, such as 10m"},
+	"escalated":  {"boolean", "Only what was escalated"},
 	"time_range": {"string", "1h, 24h, 7d, 30d or all"},
 	"to":         {"string", "Before this time: RFC 3339 or unix microseconds"},
 	"tool":       {"string", "The tool as server/tool"},

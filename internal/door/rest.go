@@ -67,7 +67,7 @@ func routes() []route {
 		r("GET", v1+"/emergency-shutdown", auth.Viewer, "shutdown.show", (*Door).showShutdown, "Say whether the workspace is shut down, since when, by whom and why"),
 		gated(r("POST", v1+"/emergency-shutdown", auth.Admin, "emergency_shutdown", (*Door).shutDown, "Stop the whole workspace: every call of anybody")),
 		gated(r("POST", v1+"/emergency-shutdown/release", auth.Owner, "shutdown.release", (*Door).releaseShutdown, "Lift the shutdown of the workspace")),
-		r("GET", v1+"/mcp/approvals", auth.Viewer, "approval.list", (*Door).listApprovals, "List held calls (?status=)"),
+		r("GET", v1+"/mcp/approvals", auth.Viewer, "approval.list", (*Door).listApprovals, "List held calls (?status=&agent_id=&older_than=&escalated=&cursor=)"),
 		r("GET", v1+"/mcp/approvals/{id}", auth.Viewer, "approval.show", (*Door).showApproval, "Show a held call"),
 		gated(r("POST", v1+"/mcp/approvals/{id}/approve", auth.Editor, "approval.approve", (*Door).approveCall, "Approve a held call, once, with exactly its arguments; needs approvals.decide_role (admin)")),
 		gated(r("POST", v1+"/mcp/approvals/{id}/deny", auth.Editor, "approval.deny", (*Door).denyCall, "Deny a held call; needs approvals.decide_role (admin)")),

@@ -41,17 +41,8 @@ type (
 		Deleted string `json:"deleted"`
 	}
 	approvalList struct {
-		Approvals []gate.Approval `json:"approvals"`
-	}
-	approvalState struct {
-		TraceID    string `json:"trace_id"`
-		ApprovalID string `json:"approval_id"`
-		Status     string `json:"status"`
-		Effective  string `json:"effective_status"`
-		DecidedBy  string `json:"decided_by"`
-		DecidedAt  int64  `json:"decided_at"`
-		ExpiresAt  int64  `json:"expires_at"`
-		ConsumedAt int64  `json:"consumed_at"`
+		Approvals  []gate.Approval `json:"approvals"`
+		NextCursor string          `json:"next_cursor,omitempty"`
 	}
 	agentList struct {
 		Agents []agentInfo `json:"agents"`

@@ -204,15 +204,6 @@ func (d *Door) releaseShutdown(c *restCall) (any, error) {
 	return shutdownState{}, nil
 }
 
-func (d *Door) listApprovals(c *restCall) (any, error) {
-	limit, err := c.number("limit", 100)
-	if err != nil {
-		return nil, err
-	}
-	list, err := d.d.Gate.Approvals(c.Context(), c.caller.WorkspaceID, c.URL.Query().Get("status"), int(limit))
-	return approvalList{orEmpty(list)}, err
-}
-
 // number reads a whole number of the query.
 func (c *restCall) number(name string, missing int64) (int64, error) {
 	text := c.URL.Query().Get(name)
@@ -224,51 +215,4 @@ func (c *restCall) number(name string, missing int64) (int64, error) {
 		return 0, fault.New(fault.InvalidParams, "%s must be a whole number, 0 or more", name)
 	}
 	return n, nil
-}
-
-func (d *Door) showApproval(c *restCall) (any, error) {
-	return d.d.Gate.Approval(c.Context(), c.caller.WorkspaceID, c.PathValue("id"))
-}
-
-// approvalStatus is what a client polls (spec/palveron 4.2.3). Only an effective status of APPROVED lets the call run:
-// a used approval counts as expired.
-func (d *Door) approvalStatus(c *restCall) (any, error) {
-	trace := c.URL.Query().Get("trace_id")
-	if trace == "" {
-		return nil, fault.New(fault.InvalidParams, "trace_id must be given")
-	}
-	a, err := d.d.Gate.Approval(c.Context(), c.caller.WorkspaceID, trace)
-	if err == nil && c.caller.AgentID != "" && a.AgentID != c.caller.AgentID {
-		err = fault.New(fault.NotFound, "no such approval in this workspace").Why("mcp_approval_not_found")
-	}
-	if err != nil {
-		return nil, err
-	}
-	status, effective := a.Status, a.Status
-	switch a.Status {
-	case "CONSUMED":
-		status, effective = "APPROVED", "EXPIRED"
-	case "EXPIRED":
-		status = "PENDING"
-	}
-	return approvalState{
-		TraceID: a.TraceID, ApprovalID: a.ID, Status: status, Effective: effective, DecidedBy: a.DecidedBy,
-		DecidedAt: a.DecidedAt, ExpiresAt: a.ExpiresAt, ConsumedAt: a.ConsumedAt,
-	}, nil
-}
-
-func (d *Door) approveCall(c *restCall) (any, error) { return d.decide(c, true) }
-func (d *Door) denyCall(c *restCall) (any, error)    { return d.decide(c, false) }
-
-type decisionInput struct {
-	Reason string `json:"reason"`
-}
-
-// decide takes nobody's word for who decides: it is the person whose key was sent (case 9).
-func (d *Door) decide(c *restCall, approve bool) (any, error) {
-	var in decisionInput
-	if err := c.decode(&in); err != nil {
-		return nil, err
-	}
-	return d.d.Gate.Decide(c.Context(), c.caller, c.PathValue("id"), approve, in.Reason)
 }

@@ -414,21 +414,21 @@ func TestApprovalsList(t *testing.T) {
 	check := func() {
 		t.Helper()
 		for s, id := range ids {
-			list := must[[]gate.Approval](t)(w.gate.Approvals(w.ctx, w.owner.WorkspaceID, s, 0))
+			list := must[[]gate.Approval](t)(w.gate.Approvals(w.ctx, w.owner.WorkspaceID, gate.ApprovalFilter{Status: s}))
 			if len(list) != 1 || list[0].ID != id || list[0].Status != s {
 				t.Errorf("%s: %+v", s, list)
 			}
 		}
 	}
 	check()
-	all := must[[]gate.Approval](t)(w.gate.Approvals(w.ctx, w.owner.WorkspaceID, "", 3))
+	all := must[[]gate.Approval](t)(w.gate.Approvals(w.ctx, w.owner.WorkspaceID, gate.ApprovalFilter{Limit: 3}))
 	if len(all) != 3 || all[0].ID != ids["CONSUMED"] || all[2].ID != ids["APPROVED"] {
 		t.Errorf("newest first: %+v", all)
 	}
-	if list := must[[]gate.Approval](t)(w.gate.Approvals(w.ctx, "another", "", 0)); len(list) != 0 {
+	if list := must[[]gate.Approval](t)(w.gate.Approvals(w.ctx, "another", gate.ApprovalFilter{})); len(list) != 0 {
 		t.Errorf("another workspace sees %d", len(list))
 	}
-	if _, err := w.gate.Approvals(w.ctx, w.owner.WorkspaceID, "OPEN", 0); !fault.Is(err, fault.InvalidParams) {
+	if _, err := w.gate.Approvals(w.ctx, w.owner.WorkspaceID, gate.ApprovalFilter{Status: "OPEN"}); !fault.Is(err, fault.InvalidParams) {
 		t.Errorf("unknown status: %v", err)
 	}
 	heard := make(chan gate.Approval, 8)

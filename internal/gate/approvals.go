@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
-	"strconv"
 	"time"
 
 	"doorward.dev/doorward/internal/audit"
@@ -37,23 +36,29 @@ type Approval struct {
 	DecideReason string          `json:"decide_reason,omitempty"`
 	ConsumedAt   int64           `json:"consumed_at,omitempty"`
 	EscalatedAt  int64           `json:"escalated_at,omitempty"` // since when it needs the second role's attention
+	// DecisionTraceID is the trace of the decision, in the record.
+	DecisionTraceID string `json:"decision_trace_id,omitempty"`
 
 	// Names as of now, for people; empty where the agent or person is gone.
 	AgentName     string `json:"agent_name,omitempty"`
 	DecidedByName string `json:"decided_by_name,omitempty"`
 
+	// Notifications say who was told, only where one approval is shown.
+	Notifications []notify.Message `json:"notifications,omitempty"`
+
 	workspaceID string
+	derived     bool // shown EXPIRED by the clock, not swept yet
 }
 
 // approvalColumns are read by scanApproval.
 const approvalColumns = `id, workspace_id, status, agent_id, person_id, server_id, server_name, tool_id, tool_name, fingerprint, args_digest,
-	arguments, policy_id, reason, trace_id, created_at, expires_at, decided_at, decided_by, decide_reason, consumed_at, escalated_at`
+	arguments, policy_id, reason, trace_id, created_at, expires_at, decided_at, decided_by, decide_reason, consumed_at, escalated_at, decision_trace_id`
 
 func scanApproval(row interface{ Scan(...any) error }) (*Approval, error) {
 	var a Approval
 	var args string
 	err := row.Scan(&a.ID, &a.workspaceID, &a.Status, &a.AgentID, &a.PersonID, &a.ServerID, &a.Server, &a.ToolID, &a.Tool, &a.Fingerprint,
-		&a.ArgsDigest, &args, &a.PolicyID, &a.Reason, &a.TraceID, &a.CreatedAt, &a.ExpiresAt, &a.DecidedAt, &a.DecidedBy, &a.DecideReason, &a.ConsumedAt, &a.EscalatedAt)
+		&a.ArgsDigest, &args, &a.PolicyID, &a.Reason, &a.TraceID, &a.CreatedAt, &a.ExpiresAt, &a.DecidedAt, &a.DecidedBy, &a.DecideReason, &a.ConsumedAt, &a.EscalatedAt, &a.DecisionTraceID)
 	if err != nil {
 		return nil, err
 	}
@@ -64,46 +69,8 @@ func scanApproval(row interface{ Scan(...any) error }) (*Approval, error) {
 // asOf shows an overdue approval as what it is, swept or not.
 func (a *Approval) asOf(now int64) {
 	if (a.Status == pending || a.Status == approved) && a.ExpiresAt <= now {
-		a.Status = expired
+		a.Status, a.derived = expired, true
 	}
-}
-
-// Approvals lists approvals of a workspace, newest first; status "" is all. Overdue ones are shown EXPIRED.
-// limit is at most 500, 0 is 100.
-func (g *Gate) Approvals(ctx context.Context, ws, status string, limit int) ([]Approval, error) {
-	if limit <= 0 {
-		limit = 100
-	}
-	now := g.Now().UnixMicro()
-	query := `SELECT ` + approvalColumns + ` FROM approval WHERE workspace_id = $1`
-	args := []any{ws}
-	switch status {
-	case "":
-	case pending, approved:
-		query += ` AND status = $2 AND expires_at > $3`
-		args = append(args, status, now)
-	case expired:
-		query += ` AND (status = 'EXPIRED' OR (status IN ('PENDING', 'APPROVED') AND expires_at <= $2))`
-		args = append(args, now)
-	case denied, consumed:
-		query += ` AND status = $2`
-		args = append(args, status)
-	default:
-		return nil, fault.New(fault.InvalidParams, "status must be PENDING, APPROVED, DENIED, EXPIRED or CONSUMED").Why("mcp_status_invalid")
-	}
-	query += ` ORDER BY created_at DESC, id DESC LIMIT ` + strconv.Itoa(min(limit, 500))
-	rows, err := g.DB.Read.QueryContext(ctx, query, args...)
-	if err != nil {
-		return nil, unreadable(err)
-	}
-	list, err := collect(rows)
-	if err != nil {
-		return nil, unreadable(err)
-	}
-	for i := range list {
-		list[i].asOf(now)
-	}
-	return list, nil
 }
 
 // Approval gives one approval by its id or the trace id of the call that asked for it; an overdue one is shown EXPIRED.
@@ -158,7 +125,7 @@ func (g *Gate) Decide(ctx context.Context, by *auth.Caller, id string, approve b
 	if err := g.adminWrite(ctx, *row, audit.Started); err != nil {
 		return Approval{}, err
 	}
-	ap, err = g.decideTx(ctx, by, ap, status, reason)
+	ap, err = g.decideTx(ctx, by, ap, status, reason, row.TraceID)
 	if err != nil {
 		return Approval{}, g.adminRefused(ctx, row, err)
 	}
@@ -201,13 +168,13 @@ func undecidable(ap *Approval, now int64) error {
 }
 
 // decideTx stores a decision; of several at once, here or on other replicas, the first one counts.
-func (g *Gate) decideTx(ctx context.Context, by *auth.Caller, ap *Approval, status, reason string) (*Approval, error) {
+func (g *Gate) decideTx(ctx context.Context, by *auth.Caller, ap *Approval, status, reason, trace string) (*Approval, error) {
 	now, name := g.Now().UnixMicro(), g.Auth.PersonName(ctx, by.WorkspaceID, by.PersonID)
 	var after *Approval
 	err := g.DB.Tx(ctx, func(tx *sql.Tx) (err error) {
-		after, err = scanApproval(tx.QueryRowContext(ctx, `UPDATE approval SET status = $1, decided_at = $2, decided_by = $3, decide_reason = $4
-			WHERE workspace_id = $5 AND id = $6 AND status = 'PENDING' AND expires_at > $7 RETURNING `+approvalColumns,
-			status, now, by.PersonID, cut(reason, reasonLimit), by.WorkspaceID, ap.ID, now))
+		after, err = scanApproval(tx.QueryRowContext(ctx, `UPDATE approval SET status = $1, decided_at = $2, decided_by = $3, decide_reason = $4, decision_trace_id = $5
+			WHERE workspace_id = $6 AND id = $7 AND status = 'PENDING' AND expires_at > $8 RETURNING `+approvalColumns,
+			status, now, by.PersonID, cut(reason, reasonLimit), trace, by.WorkspaceID, ap.ID, now))
 		if err == nil {
 			after.DecidedByName = name
 			return g.tell(ctx, tx, notify.Decided, *after)

@@ -419,7 +419,7 @@ func TestSecretsStayInside(t *testing.T) {
 	if _, f = w.call(w.agent, "write_note", `{"text":"`+marker+`"}`); f == nil || f.Class != fault.Held {
 		t.Fatal(f)
 	}
-	list := must[[]gate.Approval](t)(w.gate.Approvals(w.ctx, w.owner.WorkspaceID, "", 0))
+	list := must[[]gate.Approval](t)(w.gate.Approvals(w.ctx, w.owner.WorkspaceID, gate.ApprovalFilter{}))
 	if len(list) != 1 || string(list[0].Arguments) != `{"text":"[redacted]"}` {
 		t.Errorf("approvals %+v", list)
 	}

@@ -1,6 +1,7 @@
 -- Approvals that nobody decided get a second role's attention, and what happens to approvals is told to the outside.
 -- +goose Up
 ALTER TABLE approval ADD COLUMN escalated_at BIGINT NOT NULL DEFAULT 0;
+ALTER TABLE approval ADD COLUMN decision_trace_id TEXT NOT NULL DEFAULT ''; -- of the decision, in the record
 -- What the sweeper looks for; decided rows, which are the many, are not in these.
 CREATE INDEX approval_ends ON approval (expires_at) WHERE status IN ('PENDING', 'APPROVED');
 CREATE INDEX approval_escalates ON approval (created_at) WHERE status = 'PENDING' AND escalated_at = 0;
@@ -25,4 +26,5 @@ CREATE INDEX notification_approval ON notification (approval_id);
 DROP TABLE notification;
 DROP INDEX approval_escalates;
 DROP INDEX approval_ends;
+ALTER TABLE approval DROP COLUMN decision_trace_id;
 ALTER TABLE approval DROP COLUMN escalated_at;
