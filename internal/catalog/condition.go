@@ -28,13 +28,19 @@ func (l *loader) condition(text string) *policy.Condition {
 	if c := l.s.conditions[text]; c != nil {
 		return c
 	}
-	c := l.old.conditions[text]
-	if c == nil {
-		var err error
-		if c, err = policy.Compile(text); err != nil {
-			c = policy.Broken(text, err)
-		}
-	}
+	c := l.old.conditionOf(text)
 	l.s.conditions[text] = c
+	return c
+}
+
+// conditionOf is the condition of a text as the snapshot has it, else compiled now.
+func (s *Snapshot) conditionOf(text string) *policy.Condition {
+	if c := s.conditions[text]; c != nil {
+		return c
+	}
+	c, err := policy.Compile(text)
+	if err != nil {
+		return policy.Broken(text, err)
+	}
 	return c
 }

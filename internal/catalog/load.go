@@ -186,25 +186,35 @@ func (l *loader) rules(ctx context.Context) error {
 			return err
 		}
 		r.If = l.condition(condition)
-		if agentID == "" {
-			if t := l.s.byID[toolID]; t != nil {
-				t.ServerRules = append(t.ServerRules, r)
-			}
-			continue
-		}
-		if l.s.AgentRules[agentID] == nil {
-			l.s.AgentRules[agentID] = map[string][]policy.Rule{}
-		}
-		l.s.AgentRules[agentID][toolID] = append(l.s.AgentRules[agentID][toolID], r)
+		l.s.addRule(r, toolID, agentID)
 	}
-	for _, byTool := range l.s.AgentRules {
+	l.s.joinRules()
+	return rows.Err()
+}
+
+// addRule puts a rule where Facts finds it. It is for a snapshot that nobody else has yet.
+func (s *Snapshot) addRule(r policy.Rule, toolID, agentID string) {
+	if agentID == "" {
+		if t := s.byID[toolID]; t != nil {
+			t.ServerRules = append(t.ServerRules, r)
+		}
+		return
+	}
+	if s.AgentRules[agentID] == nil {
+		s.AgentRules[agentID] = map[string][]policy.Rule{}
+	}
+	s.AgentRules[agentID][toolID] = append(s.AgentRules[agentID][toolID], r)
+}
+
+// joinRules ends the rules of an agent for one tool with those it has for all tools.
+func (s *Snapshot) joinRules() {
+	for _, byTool := range s.AgentRules {
 		for toolID, own := range byTool {
 			if toolID != "" {
 				byTool[toolID] = append(own, byTool[""]...)
 			}
 		}
 	}
-	return rows.Err()
 }
 
 // names builds the tables of each workspace, and the public names.

@@ -187,9 +187,9 @@ func oneTool(ctx context.Context, q querier, s Server, toolID string) (ToolInfo,
 func noTool() error { return fault.New(fault.NotFound, "no such tool of this server") }
 
 // toolInWorkspace reports whether a tool belongs to a workspace.
-func toolInWorkspace(ctx context.Context, tx *sql.Tx, ws, toolID string) error {
+func toolInWorkspace(ctx context.Context, q querier, ws, toolID string) error {
 	var one int
-	err := tx.QueryRowContext(ctx, `SELECT 1 FROM tool t JOIN server s ON s.id = t.server_id WHERE t.id = $1 AND s.workspace_id = $2`, toolID, ws).Scan(&one)
+	err := q.QueryRowContext(ctx, `SELECT 1 FROM tool t JOIN server s ON s.id = t.server_id WHERE t.id = $1 AND s.workspace_id = $2`, toolID, ws).Scan(&one)
 	if errors.Is(err, sql.ErrNoRows) {
 		return fault.New(fault.NotFound, "no such tool in this workspace")
 	}

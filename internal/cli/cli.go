@@ -54,7 +54,9 @@ type commands struct {
 		Add    policyAddCmd    `cmd:"" help:"Add a rule for a tool, an agent, or both."`
 		List   policyListCmd   `cmd:"" help:"List rules."`
 		Remove policyRemoveCmd `cmd:"" help:"Remove a rule."`
-	} `cmd:"" help:"Rules."`
+
+		Simulate policySimulateCmd `cmd:"" help:"Say which recorded calls proposed rules would decide otherwise. Changes nothing."`
+	} `cmd:"" aliases:"rule" help:"Rules; also: doorward rule."`
 	Limit struct {
 		Add    limitAddCmd    `cmd:"" help:"Set a limit for a tool, an agent, both, or the workspace."`
 		List   limitListCmd   `cmd:"" help:"List the limits that were set."`

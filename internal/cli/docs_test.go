@@ -45,6 +45,31 @@ func TestCommandsAreDocumented(t *testing.T) {
 	}
 }
 
+// The commands of docs/simulate.md are run by a script, as they stand there.
+func TestSimulateCommandsRun(t *testing.T) {
+	page, err := os.ReadFile("../../docs/simulate.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	script, err := os.ReadFile("testdata/script/simulate.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for line := range strings.Lines(string(page)) {
+		if !strings.HasPrefix(line, "doorward ") {
+			continue
+		}
+		n++
+		if !strings.Contains(string(script), "\nexec "+line) {
+			t.Errorf("no script runs %s", line)
+		}
+	}
+	if n == 0 {
+		t.Error("the page has no commands")
+	}
+}
+
 // Both languages take the same values in the same order.
 func TestMessages(t *testing.T) {
 	verbs := func(s string) string {

@@ -25,13 +25,13 @@ const mark = "zzforeign"
 // idKinds are the fields of bodies and the parameters of queries that name something, by what they name.
 var idKinds = map[string]string{
 	"tool_id": "tools", "mcp_tool_id": "tools", "tool_ids": "tools", "agent_id": "agents", "agent": "agents", "person_id": "people", "server_id": "servers",
-	"trace_id": "traces", "policy_id": "policies", "task_id": "tasks", "tool": "tool names", "seq": "rows", "scan_id": "scans", "target_id": "targets",
+	"trace_id": "traces", "policy_id": "policies", "remove": "policies", "task_id": "tasks", "tool": "tool names", "seq": "rows", "scan_id": "scans", "target_id": "targets",
 }
 
 // noIDs are those that name nothing. A field that stands in neither list fails the test.
 var noIDs = strings.Fields(`older_than escalated name description connector_type transport command args env cwd server_url headers is_proxied status action fingerprint reason
 	confirm_loosening tier confirm condition scope allowlist capability script_allowlist expires_at expires_in role disabled password current keys checkpoints
-	older_than_days arguments title project_id labels ttl workspace limit cursor before after door method decision kind from to format time_range trace_type oidc_email return state code iss error per n`)
+	older_than_days arguments title project_id labels ttl workspace limit days cursor before after door method decision kind from to format time_range trace_type oidc_email return state code iss error per n`)
 
 // positional kinds may be answered otherwise than 404, but never otherwise than for an id that does not exist.
 var positional = []string{"scans"}
@@ -111,21 +111,23 @@ func (p place) bodies() map[string][]string {
 		"tool.set":               {`{"confirm":true}`},
 		"policy.create":          {`{"action":"DENY","mcp_tool_id":"$tools","agent_id":"$agents"}`},
 		"limit.create":           {`{"mcp_tool_id":"$tools","agent_id":"$agents","per":"day","n":5}`},
-		"emergency_stop":         {`{"scope":"server","target_id":"$server"}`, `{"scope":"agent","target_id":"$agent"}`},
-		"emergency_shutdown":     {`{"reason":"drill"}`},
-		"approval.approve":       {`{}`},
-		"approval.deny":          {`{}`},
-		"agent.create":           {`{"name":"made","allowlist":["*"]}`},
-		"agent.update":           {`{"description":"words"}`},
-		"key.create":             {`{"agent_id":"$agents"}`, `{"person_id":"$people"}`},
-		"person.create":          {`{"name":"made","role":"viewer"}`},
-		"person.update":          {`{"disabled":true}`},
-		"person.password":        {`{"password":"correct horse battery staple"}`},
-		"audit.verify":           {`{}`},
-		"audit.prune":            {`{"older_than_days":36500}`},
-		"explain":                {`{"tool":"$tool names","agent":"$agents"}`},
-		"task.create":            {`{"title":"made","agent_id":"$agents"}`},
-		"auth.login":             {`{"name":"nobody","password":"nothing at all"}`},
+		"policy.simulate": {`{"add":[{"action":"DENY","mcp_tool_id":"$tools","agent_id":"$agents"}],"remove":["$policies"],"replace":[{"mcp_tool_id":"$tools","action":"DENY"}]}`,
+			`{"add":[{"action":"DENY","mcp_tool_id":"$tools","agent_id":"$agents"}]}`},
+		"emergency_stop":     {`{"scope":"server","target_id":"$server"}`, `{"scope":"agent","target_id":"$agent"}`},
+		"emergency_shutdown": {`{"reason":"drill"}`},
+		"approval.approve":   {`{}`},
+		"approval.deny":      {`{}`},
+		"agent.create":       {`{"name":"made","allowlist":["*"]}`},
+		"agent.update":       {`{"description":"words"}`},
+		"key.create":         {`{"agent_id":"$agents"}`, `{"person_id":"$people"}`},
+		"person.create":      {`{"name":"made","role":"viewer"}`},
+		"person.update":      {`{"disabled":true}`},
+		"person.password":    {`{"password":"correct horse battery staple"}`},
+		"audit.verify":       {`{}`},
+		"audit.prune":        {`{"older_than_days":36500}`},
+		"explain":            {`{"tool":"$tool names","agent":"$agents"}`},
+		"task.create":        {`{"title":"made","agent_id":"$agents"}`},
+		"auth.login":         {`{"name":"nobody","password":"nothing at all"}`},
 	}
 	for _, texts := range list {
 		for i := range texts {

@@ -62,6 +62,7 @@ func routes() []route {
 		r("PATCH", s+"/{id}/tools/{tool_id}", auth.Admin, "tool.set", (*Door).setTool, "Set a tool's tier and whether its calls need confirmation"),
 		r("GET", v1+"/mcp/policies", auth.Viewer, "policy.list", (*Door).listPolicies, "List rules"),
 		r("POST", v1+"/mcp/policies", auth.Editor, "policy.create", (*Door).createPolicy, "Add a rule; ALLOW and LOG_ONLY need an admin"),
+		read(r("POST", v1+"/mcp/policies/simulate", auth.Editor, "policy.simulate", (*Door).simulate, "Say which recorded calls proposed rules would decide otherwise")),
 		r("DELETE", v1+"/mcp/policies/{id}", auth.Admin, "policy.delete", (*Door).deletePolicy, "Remove a rule"),
 		gated(r("POST", v1+"/mcp/emergency-stop", auth.Admin, "emergency_stop", (*Door).emergencyStop, "Block a server or an agent at once")),
 		r("GET", v1+"/emergency-shutdown", auth.Viewer, "shutdown.show", (*Door).showShutdown, "Say whether the workspace is shut down, since when, by whom and why"),

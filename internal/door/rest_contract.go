@@ -46,6 +46,7 @@ var contracts = map[string]contract{
 	"tool.set":               {in: catalog.ToolSettings{}, out: catalog.ToolInfo{}, match: true},
 	"policy.list":            {out: policyList{}},
 	"policy.create":          {in: policyInput{}, needs: "action", out: catalog.Policy{}, created: true},
+	"policy.simulate":        {in: simulateInput{}, out: gate.Simulation{}},
 	"policy.delete":          {out: deleted{}},
 	"limit.list":             {out: limitList{}},
 	"limit.create":           {in: limitInput{}, needs: "per n", out: catalog.Limit{}, created: true},

@@ -70,18 +70,24 @@ func explained(v policy.Verdict) string {
 	return v.Message + ": " + v.RuleReason
 }
 
-// verdictOf is the decision about a tool for a caller; Call, Visible and Explain all use it.
+// verdictOf is the decision about a tool for a caller; Call, Visible, Explain and Simulate all use it.
 func verdictOf(snap *catalog.Snapshot, c *auth.Caller, t *catalog.Tool, o occasion) policy.Verdict {
+	f := factsOf(snap, c, t)
+	if f.Conditional() {
+		f.Situation = o.situation(c, t)
+	}
+	return policy.Decide(&f)
+}
+
+// factsOf is what the decision about a tool for a caller depends on, but for the call itself.
+func factsOf(snap *catalog.Snapshot, c *auth.Caller, t *catalog.Tool) policy.Facts {
 	f := callerFacts(c)
 	f.Granted = granted(c, t)
 	if c.Agent != nil {
 		f.Capability = capability(c.Agent, t)
 	}
 	snap.Facts(t, c.AgentID, &f)
-	if f.Conditional() {
-		f.Situation = o.situation(c, t)
-	}
-	return policy.Decide(&f)
+	return f
 }
 
 // callerFacts is the caller's own part of the facts.

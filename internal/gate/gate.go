@@ -93,6 +93,8 @@ type Gate struct {
 	closing    chan struct{} // closed by Drain
 	drain      sync.Once
 
+	simulating chan struct{} // holds one: two would leave no processor for calls
+
 	// How often a caller that waits hears of it, the database is asked for decisions of other
 	// processes, and overdue approvals are swept. Tests shorten them.
 	progressEvery, pollEvery, sweepEvery time.Duration
@@ -121,6 +123,7 @@ func New(d Deps) (*Gate, error) {
 	d.Limits = d.Limits.orDefault()
 	g := &Gate{
 		Deps: d, closing: make(chan struct{}), confirming: newConfirmations(d.ConfirmationSecrets),
+		simulating:    make(chan struct{}, 1),
 		progressEvery: 5 * time.Second, pollEvery: time.Second, sweepEvery: 5 * time.Second,
 	}
 	d.Catalog.OnChange(g.cancelStopped) // before the connections of what was stopped are closed

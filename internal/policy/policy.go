@@ -133,6 +133,18 @@ func (f *Facts) Conditional() bool {
 	return false
 }
 
+// Asks are the aspects that the conditions of the rules read.
+func (f *Facts) Asks() (a Aspect) {
+	for _, rules := range [...][]Rule{f.ServerRules, f.AgentRules} {
+		for i := range rules {
+			if rules[i].If != nil {
+				a |= rules[i].If.Asks()
+			}
+		}
+	}
+	return a
+}
+
 // Verdict is the decision and why.
 type Verdict struct {
 	Action  Action

@@ -64,6 +64,20 @@ var (
 	errNoCall  = errors.New("nothing is known about the call")
 )
 
+// asked are the aspects that a variable belongs to.
+var asked = map[string]Aspect{
+	varRole: Role, varAgentID: Agent, varAgentName: Agent, varTask: Task, varLabels: Task, varProject: Project, varServer: ToolName, varTool: ToolName,
+	varClock: Clock, varAnnotations: Annotations, varTier: Annotations, varArgs: Args,
+}
+
+// Asks are the aspects that the condition reads.
+func (c *Condition) Asks() (a Aspect) {
+	for name := range c.vars {
+		a |= asked[name]
+	}
+	return a
+}
+
 // holds says whether a rule with this condition and action applies to the call. When that cannot be found out the
 // rule applies if it denies or asks for approval, and does not if it allows; why says what went wrong.
 func (c *Condition) holds(s *Situation, action Action) (applies bool, why error) {
