@@ -164,6 +164,52 @@ func TestStopHoldsEverywhere(t *testing.T) {
 	c.verify(t)
 }
 
+// TestStopEndsRunningCalls: a stop at one replica cancels what its target runs at the others.
+func TestStopEndsRunningCalls(t *testing.T) {
+	c := start(t, 3)
+	f, release := testkit.NewFake(t, testkit.ToolDef("work", "Works.")), make(chan struct{})
+	defer close(release)
+	running := make(chan struct{}, 3)
+	f.OnCall(func(string, json.RawMessage) (string, string) {
+		running <- struct{}{}
+		<-release // it never ends by itself
+		return testkit.TextResult("late"), ""
+	})
+	g := c.replicas[0]
+	g.Approve(g.AddHTTP("fake", f.URL, nil).ID, "ALLOW")
+	agent, key := g.Agent("busy", "*")
+	c.shows(t, key, "work")
+	ended := make(chan string, 3)
+	for i, r := range c.replicas {
+		client := testkit.NewClient(t, r.URL+"/mcp/fake", key, testkit.Modern)
+		go func() {
+			r, err := client.Try(t.Context(), "tools/call", testkit.CallParams("work", `{}`))
+			if err != nil || r.Error == nil || r.Error.Data.Reason != "AGENT_EMERGENCY_STOP" {
+				ended <- fmt.Sprintf("replica %d: %v %v", i, r, err)
+				return
+			}
+			ended <- ""
+		}()
+	}
+	for range c.replicas {
+		<-running
+	}
+	c.replicas[1].EmergencyStop("agent", agent)
+	limit := time.NewTimer(5 * time.Second)
+	defer limit.Stop()
+	for range c.replicas {
+		select {
+		case why := <-ended:
+			if why != "" {
+				t.Error(why)
+			}
+		case <-limit.C:
+			t.Fatal("calls go on five seconds after the stop")
+		}
+	}
+	c.verify(t)
+}
+
 // token is the token of the first step of a confirmation, empty when there is none.
 func token(r testkit.Reply) string {
 	var first struct {
