@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -255,6 +257,44 @@ func TestPrune(t *testing.T) {
 			if v := r.verify(); v.Whole {
 				t.Errorf("%s is not found", tamper)
 			}
+		}
+	})
+}
+
+// With a retention old rows go by themselves, once, whoever of two replicas does it, and it stands in the record.
+func TestRetention(t *testing.T) {
+	eachDatabase(t, func(t *testing.T, url string) {
+		var now atomic.Int64
+		now.Store(time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC).UnixMicro())
+		o := audit.Options{Box: box(t), Now: func() time.Time { return time.UnixMicro(now.Load()) }, CheckpointEvery: 5 * time.Millisecond, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Keep: 9 * 24 * time.Hour}
+		r := newRecord(t, url, o)
+		r.exec(`INSERT INTO workspace (id, slug, name, created_at) VALUES ('first', 'first', 'first', 1), ('second', 'second', 'second', 2)`)
+		if url != "" {
+			defer startRecord(t, r.db, o).end() // another replica
+		}
+		r.many(600)
+		now.Add((8 * 24 * time.Hour).Microseconds())
+		r.many(100)
+		r.checkpoint()
+		if v := r.verify(); v.Rows != 700 {
+			t.Fatalf("too early: %+v", v)
+		}
+		now.Add((2 * 24 * time.Hour).Microseconds())
+		var rows []audit.Event
+		for end := time.Now().Add(20 * time.Second); len(rows) < 2; {
+			if time.Now().After(end) {
+				t.Fatal("nothing was removed")
+			}
+			rows, _ = audit.List(t.Context(), r.db, audit.Filter{Method: "audit.prune"})
+		}
+		r.many(10) // while the keepers go on
+		rows, err := audit.List(t.Context(), r.db, audit.Filter{Method: "audit.prune"})
+		if err != nil || len(rows) != 2 || rows[0].Status != audit.OK || rows[1].Status != audit.Started || rows[0].WorkspaceID != "first" || rows[0].PersonID != "" ||
+			!strings.HasSuffix(rows[0].Reason, "; 512 removed, the record begins at 513") {
+			t.Errorf("%v %+v", err, rows)
+		}
+		if v := r.verify(); !v.Whole || v.FirstSeq != 513 || v.Rows != 200 {
+			t.Errorf("%+v", v)
 		}
 	})
 }

@@ -59,6 +59,9 @@ func (k *keeper) run(ctx context.Context) {
 	for _, p := range k.posts {
 		posts.Go(func() { p.run(ctx) })
 	}
+	if k.l.o.Keep > 0 {
+		posts.Go(func() { k.keepRetaining(ctx) })
+	}
 	defer posts.Wait()
 	tick := time.NewTicker(k.every)
 	defer tick.Stop()

@@ -150,6 +150,7 @@ type Audit struct {
 	Linger    time.Duration `yaml:"linger" min:"0" doc:"How long the writer waits for company under load. Alone it commits at once."`
 
 	CheckpointEvery time.Duration `yaml:"checkpoint_every" min:"1" doc:"How often new rows are signed. Many rows, or a stop, are signed earlier."`
+	KeepDays        int           `yaml:"keep_days" min:"0" doc:"Rows older than so many days are removed up to a signed checkpoint, as by doorward audit prune. 0: never."`
 	AnchorFile      string        `yaml:"anchor_file" doc:"File that every checkpoint is added to as a line of JSON, best on another disk. Empty: off."`
 	AnchorURL       string        `yaml:"anchor_url" doc:"Webhook that every checkpoint is posted to, signed with anchor_secret. Empty: off."`
 	AnchorSecret    string        `yaml:"anchor_secret" secret:"true" doc:"Key of the HMAC in the header Doorward-Signature of anchor_url."`

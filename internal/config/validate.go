@@ -32,6 +32,9 @@ func (c *Config) validate() []string {
 			bad("audit.anchor_secret", "must have at least 32 characters where audit.anchor_url is set")
 		}
 	}
+	if d := c.Audit.KeepDays; d == 1 || d > 36500 {
+		bad("audit.keep_days", "must be 0 (never) or 2 to 36500: limits are counted from the rows of the last 48 hours")
+	}
 	c.Approvals.validate(bad)
 	if (c.TLS.Cert == "") != (c.TLS.Key == "") {
 		bad("tls.cert", "tls.cert and tls.key go together")
