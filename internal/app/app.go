@@ -79,7 +79,7 @@ func New(ctx context.Context, cfg *config.Config, log Logger, first func(Keys)) 
 	if a.audit, err = audit.New(ctx, audit.Options{
 		DB: a.db, Redactor: a.redactor, MaxBody: int(cfg.Audit.MaxBody), PowerSafe: cfg.Audit.PowerSafe,
 		Linger: cfg.Audit.Linger, Now: time.Now,
-		Box: box, CheckpointEvery: cfg.Audit.CheckpointEvery, Anchors: anchors(cfg.Audit), Log: a.log,
+		Box: box, CheckpointEvery: cfg.Audit.CheckpointEvery, Anchors: anchors(cfg.Audit), Log: a.log, OTLP: collector(cfg.OTLP),
 		Keep: time.Duration(cfg.Audit.KeepDays) * 24 * time.Hour,
 	}); err != nil {
 		return a, err

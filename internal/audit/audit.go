@@ -116,6 +116,7 @@ type Options struct {
 	Box             *secret.Box
 	CheckpointEvery time.Duration // default 30 s; many rows or a stop make one earlier
 	Anchors         []Anchor      // where checkpoints are kept too
+	OTLP            *OTLP         // where rows are exported to; nil: nowhere
 	Keep            time.Duration // older rows are removed by themselves; 0: never, else at least KeepAtLeast
 	Log             *slog.Logger  // of what fails in the background; nil: nowhere
 

@@ -30,6 +30,7 @@ type keeper struct {
 	wake   chan struct{} // capacity 1: enough rows came, or a stop
 	size   atomic.Int64  // of tree, for the writer
 	posts  []*poster
+	otlp   *exporter // nil: there is no collector
 
 	mu   sync.Mutex
 	tree tree // of the newest checkpoint
@@ -50,6 +51,11 @@ func newKeeper(ctx context.Context, l *Log) (*keeper, error) {
 	for _, a := range l.o.Anchors {
 		k.posts = append(k.posts, newPoster(l, a, k.log))
 	}
+	if l.o.OTLP != nil {
+		if k.otlp, err = newExporter(ctx, l); err != nil {
+			return nil, err
+		}
+	}
 	return k, skipAnchors(ctx, l.o.DB, l.o.Anchors, l.o.Now().UnixMicro())
 }
 
@@ -58,6 +64,9 @@ func (k *keeper) run(ctx context.Context) {
 	var posts sync.WaitGroup
 	for _, p := range k.posts {
 		posts.Go(func() { p.run(ctx) })
+	}
+	if k.otlp != nil {
+		posts.Go(func() { k.otlp.run(ctx) })
 	}
 	if k.l.o.Keep > 0 {
 		posts.Go(func() { k.keepRetaining(ctx) })

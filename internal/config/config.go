@@ -4,9 +4,13 @@
 package config
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"time"
+	"unicode"
 )
 
 // Size is a number of bytes, written as a number or as "64KiB", "16MiB", "1GiB", "10MB".
@@ -36,6 +40,7 @@ type Config struct {
 	Confirmation   Confirmation  `yaml:"confirmation" doc:"The two-step confirmation of calls."`
 	Limits         Limits        `yaml:"limits" doc:"How many calls may run. Each number has its own variable."`
 	Audit          Audit         `yaml:"audit" doc:"The record."`
+	OTLP           OTLP          `yaml:"otlp" doc:"Export of the record to a collector of OpenTelemetry."`
 	Builtins       Builtins      `yaml:"builtins" doc:"The servers inside the binary."`
 	Log            Log           `yaml:"log" doc:"Log on standard error."`
 	GC             GC            `yaml:"gc" doc:"Memory."`
@@ -156,6 +161,36 @@ type Audit struct {
 	AnchorSecret    string        `yaml:"anchor_secret" secret:"true" doc:"Key of the HMAC in the header Doorward-Signature of anchor_url."`
 }
 
+// OTLP is the collector that gets the rows of the record, without bodies.
+type OTLP struct {
+	Endpoint string `yaml:"endpoint" doc:"Base URL of a collector that speaks OTLP over HTTP (protobuf), such as http://localhost:4318; /v1/logs is added. Empty: off."`
+	Headers  string `yaml:"headers" secret:"true" doc:"Headers of each request to the collector, as NAME=VALUE separated by commas."`
+}
+
+// URL is where logs go.
+func (o OTLP) URL() string { return strings.TrimRight(o.Endpoint, "/") + "/v1/logs" }
+
+var (
+	secretHeader = regexp.MustCompile(`(?i)auth|key|token|secret|cookie`)
+	headerName   = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")
+)
+
+// HeaderMap are the headers by name.
+func (o OTLP) HeaderMap() (map[string]string, error) {
+	out := map[string]string{}
+	for item := range strings.SplitSeq(o.Headers, ",") {
+		if item = strings.TrimSpace(item); item == "" {
+			continue
+		}
+		name, value, found := strings.Cut(item, "=")
+		if name, value = strings.TrimSpace(name), strings.TrimSpace(value); !found || !headerName.MatchString(name) || strings.ContainsFunc(value, unicode.IsControl) {
+			return nil, errors.New("must be NAME=VALUE, separated by commas") // without the value: it is a secret
+		}
+		out[name] = value
+	}
+	return out, nil
+}
+
 // Builtins are the servers inside the binary.
 type Builtins struct {
 	Admit      bool       `yaml:"admit" doc:"Approve built-in servers with their suggested rules when they are first created, recorded as done by \"bootstrap\"."`
@@ -228,6 +263,13 @@ func (c *Config) Secrets() []string {
 	for _, f := range fields(c) {
 		if f.secret && f.value.String() != "" {
 			out = append(out, f.value.String())
+		}
+	}
+	if headers, err := c.OTLP.HeaderMap(); err == nil {
+		for name, v := range headers {
+			if secretHeader.MatchString(name) { // not the name of a tenant, which is an ordinary word
+				out = append(out, v, strings.TrimPrefix(v, "Bearer "))
+			}
 		}
 	}
 	return out

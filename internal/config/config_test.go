@@ -5,6 +5,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -72,6 +73,9 @@ func TestErrorsNamePlaceAndKey(t *testing.T) {
 		"all interfaces":      {yaml: "listen: :8420\n", want: []string{"reachable from other machines"}},
 		"open beyond":         {yaml: "insecure_listen: true\nopen_listen: 0.0.0.0:1\n", want: []string{"doorward.yaml:2: open_listen: 0.0.0.0:1 is reachable"}},
 		"half of tls":         {yaml: "tls:\n  cert: a.pem\n", want: []string{"doorward.yaml:2: tls.cert: tls.cert and tls.key go together"}},
+		"keep a day":          {yaml: "audit: {keep_days: 1}\n", want: []string{"doorward.yaml:1: audit.keep_days: must be 0 (never) or 2"}},
+		"collector":           {yaml: "otlp: {endpoint: localhost:4318}\n", want: []string{"doorward.yaml:1: otlp.endpoint: must be an http or https URL"}},
+		"collector's header":  {yaml: "otlp: {headers: \"A=b,no name=c\"}\n", want: []string{"doorward.yaml:1: otlp.headers: must be NAME=VALUE"}},
 		"origin":              {yaml: "allowed_origins: [app.example]\n", want: []string{"doorward.yaml:1: allowed_origins: \"app.example\" is not an origin"}},
 		"limit zero":          {env: []string{"AGENT_MCP_TOOL_RATE_LIMIT=0"}, want: []string{"environment AGENT_MCP_TOOL_RATE_LIMIT: must be at least 1"}},
 		"limit word":          {env: []string{"AGENT_MCP_PROFILE_OPS_HOURLY_LIMIT=many"}, want: []string{"environment AGENT_MCP_PROFILE_OPS_HOURLY_LIMIT: \"many\" is not a whole number"}},
@@ -124,6 +128,14 @@ func TestSecretsComeFromFilesAndStayOutOfErrors(t *testing.T) {
 	}
 	if s := c.Secrets(); len(s) != 2 {
 		t.Errorf("secrets = %q", s)
+	}
+	c, err = load(t, "otlp: {endpoint: 'http://h:4318/', headers: 'Authorization=Bearer marker=3, X-Team=t'}\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h, err := c.OTLP.HeaderMap(); err != nil || c.OTLP.URL() != "http://h:4318/v1/logs" || h["Authorization"] != "Bearer marker=3" || h["X-Team"] != "t" ||
+		!slices.Contains(c.Secrets(), "marker=3") {
+		t.Errorf("%v %v %q", err, h, c.Secrets())
 	}
 	_, err = load(t, "database: mysql://u:marker_2@h/d\n")
 	if err == nil || strings.Contains(err.Error(), "marker_2") {

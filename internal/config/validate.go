@@ -35,6 +35,12 @@ func (c *Config) validate() []string {
 	if d := c.Audit.KeepDays; d == 1 || d > 36500 {
 		bad("audit.keep_days", "must be 0 (never) or 2 to 36500: limits are counted from the rows of the last 48 hours")
 	}
+	if c.OTLP.Endpoint != "" && !webURL(c.OTLP.Endpoint, true) {
+		bad("otlp.endpoint", "must be an http or https URL without user, query and fragment")
+	}
+	if _, err := c.OTLP.HeaderMap(); err != nil {
+		bad("otlp.headers", "%v", err)
+	}
 	c.Approvals.validate(bad)
 	if (c.TLS.Cert == "") != (c.TLS.Key == "") {
 		bad("tls.cert", "tls.cert and tls.key go together")

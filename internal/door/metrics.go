@@ -66,6 +66,17 @@ func newMetrics(d *Door) *metrics {
 	streams := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "doorward_streams", Help: "Standing event streams of clients.",
 	}, func() float64 { return float64(d.hub.count()) })
+	if d.d.Audit != nil {
+		for i, result := range []string{"exported", "dropped"} {
+			m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
+				Name: "doorward_otlp_rows_total", Help: "Rows of the record that the collector took, and that will never reach it.",
+				ConstLabels: prometheus.Labels{"result": result},
+			}, func() float64 {
+				exported, dropped := d.d.Audit.Exported()
+				return float64([2]int64{exported, dropped}[i])
+			}))
+		}
+	}
 	m.registry.MustRegister(vec, sessions, streams, &healthCollector{d: d},
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
