@@ -21,7 +21,7 @@ func Walk(ctx context.Context, d *db.DB, f Filter, args bool, fn func(*Event) er
 	columns := walkColumns
 	fields := []any{&e.Seq, &e.At, &e.TraceID, &e.AgentID, &e.PersonID, &e.TaskID, &e.Server, &e.ToolID, &e.Tool, &e.Decision, &e.Stage, &e.RuleID, &e.Reason, &e.Status}
 	if args {
-		columns += `, args_digest, args_size, args_body`
+		columns += `, args_digest, args_size, ` + bodyOf("args_body")
 		fields = append(fields, &e.ArgsDigest, &e.ArgsSize, &e.ArgsBody)
 	}
 	where, values := f.where()

@@ -16,15 +16,15 @@ func TestWalk(t *testing.T) {
 		red := new(secret.Redactor)
 		red.Set("x", []string{"hunter2hunter2"})
 		r := newRecord(t, url, audit.Options{Redactor: red, MaxBody: 4096})
-		for i, args := range []string{`{"a":1}`, "", `{"k":"hunter2hunter2"}`, `"` + strings.Repeat("x", 5000) + `"`, `{"a":1}`} {
+		for i, args := range []string{`{"a":1}`, "", `{"k":"hunter2hunter2"}`, `"` + strings.Repeat("x", 5000) + `"`, `"` + strings.Repeat("y", 3000) + `"`, `{"a":1}`} {
 			e := event()
 			e.At, e.Arguments, e.TaskID, e.PersonID, e.Reason = int64(100+i), []byte(args), "task", "person", "why"
-			if i == 4 {
+			if i == 5 {
 				e.Kind = audit.Intent
 			}
 			r.write(e)
 		}
-		f := audit.Filter{WorkspaceID: event().WorkspaceID, Kind: audit.Call, Method: "tools/call", From: 100, To: 104}
+		f := audit.Filter{WorkspaceID: event().WorkspaceID, Kind: audit.Call, Method: "tools/call", From: 100, To: 105}
 		for _, args := range []bool{true, false} {
 			var seqs []int64
 			var whole []bool
@@ -40,10 +40,10 @@ func TestWalk(t *testing.T) {
 				seqs, whole = append(seqs, e.Seq), append(whole, e.WholeArgs())
 				return nil
 			})
-			if err != nil || !slices.Equal(seqs, []int64{4, 3, 2, 1}) {
+			if err != nil || !slices.Equal(seqs, []int64{5, 4, 3, 2, 1}) {
 				t.Errorf("rows %v %v", seqs, err)
 			}
-			if args && !slices.Equal(whole, []bool{false, false, true, true}) {
+			if args && !slices.Equal(whole, []bool{true, false, false, true, true}) {
 				t.Errorf("whole %v", whole)
 			}
 		}
