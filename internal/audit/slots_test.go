@@ -3,6 +3,8 @@ package audit_test
 import (
 	"errors"
 	"fmt"
+	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -247,40 +249,76 @@ func TestReservationReadsByPrimaryKey(t *testing.T) {
 	}
 }
 
-// BenchmarkReserve is one row with three slots beside many rows and counters.
+// BenchmarkReserve is one row with three slots beside many rows and counters. DOORWARD_BENCH_ROWS=10000000 takes minutes and 4 GB to fill.
 func BenchmarkReserve(b *testing.B) {
-	for _, rows := range []int{0, 1_000_000} {
+	counts := []int{0, 100_000}
+	if n, err := strconv.Atoi(os.Getenv("DOORWARD_BENCH_ROWS")); err == nil {
+		counts = append(counts, n)
+	}
+	for _, rows := range counts {
+		r := newRecord(b, "", audit.Options{})
+		r.end()
+		r.fill(b, rows)
 		for _, slots := range []bool{false, true} {
 			b.Run(fmt.Sprintf("rows=%d/slots=%v", rows, slots), func(b *testing.B) {
-				r := newRecord(b, "", audit.Options{})
-				r.end()
-				for _, query := range []string{
-					`INSERT INTO audit_events (seq, id, at, kind, trace_id, workspace_id, status, prev_hash, hash, slots)
-						WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < $1)
-						SELECT n, hex(randomblob(16)), 1, 'call', hex(randomblob(16)), 'w', 'ok', hex(randomblob(32)), hex(randomblob(32)),
-						CASE WHEN n % 10 = 0 THEN 'task:' || n || ':ops' ELSE '' END FROM c WHERE $1 > 0`,
-					`INSERT INTO limit_counter (slot, at, n, seen)
-						WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < $1)
-						SELECT 'task:' || n || ':ops', 0, 1, 1 FROM c WHERE n % 10 = 0 AND $1 > 0`,
-				} {
-					if _, err := r.db.Write.ExecContext(b.Context(), query, rows); err != nil {
-						b.Fatal(err)
-					}
-				}
-				r = startRecord(b, r.db, audit.Options{Now: func() time.Time { return time.UnixMicro(1) }})
-				n := int64(b.N)
+				r := startRecord(b, r.db, audit.Options{})
 				b.ResetTimer()
 				for range b.N {
 					e := event()
 					if slots {
-						e.At = time.Now().UnixMicro()
 						e.Reserve = []audit.Slot{
-							{Window: audit.Task, Subject: "bench:ops", Limit: n}, {Window: audit.Day, Subject: "w:ops", Limit: n}, {Window: audit.Hour, Subject: "a:ops", Limit: n},
+							{Window: audit.Task, Subject: "bench:ops", Limit: 1 << 40}, {Window: audit.Day, Subject: "w:ops", Limit: 1 << 40},
+							{Window: audit.Hour, Subject: "a:ops", Limit: 1 << 40},
 						}
 					}
 					r.write(e)
 				}
+				b.StopTimer()
+				r.end()
 			})
+			var kept int64
+			if err := r.db.Read.QueryRowContext(b.Context(), `SELECT COUNT(*) FROM limit_counter WHERE slot LIKE 'task:0%'`).Scan(&kept); err != nil || kept != int64(rows/10) {
+				b.Fatalf("%d counters beside the measured ones, %v", kept, err)
+			}
 		}
 	}
+}
+
+// BenchmarkReserveFullHour is a slot of an hour that has been used in each of its seconds.
+func BenchmarkReserveFullHour(b *testing.B) {
+	r := newRecord(b, "", audit.Options{})
+	if _, err := r.db.Write.ExecContext(b.Context(), `INSERT INTO limit_counter (slot, at, n, seen)
+		WITH RECURSIVE c(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM c WHERE n < 3599)
+		SELECT 'hour:a:ops', ($1 - n) * 1000000, 1, 0 FROM c`, time.Now().Unix()); err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		e := event()
+		e.Reserve = []audit.Slot{{Window: audit.Hour, Subject: "a:ops", Limit: 1 << 40}}
+		r.write(e)
+	}
+}
+
+// fill puts rows into the record, every tenth of which used a slot of a task of its own. They are no chain.
+func (r *record) fill(b *testing.B, rows int) {
+	if rows == 0 {
+		return
+	}
+	for _, query := range []string{
+		`INSERT INTO audit_events (seq, id, at, kind, trace_id, workspace_id, status, prev_hash, hash, slots)
+			WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < $1)
+			SELECT n, printf('%036d', n), $2, 'call', printf('trc_%032x', n), 'w', 'ok', printf('%064x', n), printf('%064x', n),
+			CASE WHEN n % 10 = 0 THEN printf('task:%036d:ops', n) ELSE '' END FROM c`,
+		`INSERT INTO limit_counter (slot, at, n, seen)
+			WITH RECURSIVE c(n) AS (SELECT 10 UNION ALL SELECT n + 10 FROM c WHERE n < $1)
+			SELECT printf('task:%036d:ops', n), 0, 1, $2 FROM c`,
+		`PRAGMA wal_checkpoint(TRUNCATE)`,
+	} {
+		if _, err := r.db.Write.ExecContext(b.Context(), query, rows, time.Now().UnixMicro()); err != nil {
+			b.Fatal(err)
+		}
+	}
+	start := time.Now()
+	startRecord(b, r.db, audit.Options{}).end()
+	b.Logf("%d rows: a start compared the counters in %s", rows, time.Since(start))
 }
