@@ -17,7 +17,7 @@ func WithOTLP(o Options, c OTLP, every time.Duration) Options {
 
 // The statements of a reservation, for the test of their plans.
 const (
-	LoadSlotSQL  = loadSlotSQL
+	UsedSlotSQL  = usedSlotSQL
 	StoreSlotSQL = storeSlotSQL
 	DropSlotSQL  = dropSlotSQL
 )

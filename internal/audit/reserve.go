@@ -4,63 +4,63 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"math"
+	"slices"
 	"time"
 
 	"doorward.dev/doorward/internal/db"
 )
 
-// What a batch with reservations asks of limit_counter: each by the primary key.
+// What a batch with reservations asks of limit_counter: each by the primary key. The sum is made by the database: an hour may have
+// 3600 places, and to bring them all here costs ten times as much.
 const (
-	loadSlotSQL  = `SELECT at, n FROM limit_counter WHERE slot = $1 AND at >= $2`
+	usedSlotSQL  = `SELECT CAST(COALESCE(SUM(n), 0) AS BIGINT) FROM limit_counter WHERE slot = $1 AND at >= $2 AND at <= $3`
 	storeSlotSQL = `INSERT INTO limit_counter (slot, at, n, seen) VALUES ($1, $2, $3, $4)
- ON CONFLICT (slot, at) DO UPDATE SET n = limit_counter.n + excluded.n, seen = excluded.seen`
+ ON CONFLICT (slot, at) DO UPDATE SET n = limit_counter.n + excluded.n, seen = excluded.seen RETURNING n`
 	dropSlotSQL = `DELETE FROM limit_counter WHERE slot = $1 AND at < $2`
 )
 
-// counters is limit_counter within the transaction of a batch.
+// counters is limit_counter within the transaction of a batch. used and store give a number back: of the slots in use, and of the place.
 type counters struct {
-	load        func(name string, from int64, place func(at, n int64)) error
-	store, drop func(args ...any) error
+	used, store func(args ...any) (int64, error)
+	drop        func(args ...any) error
+}
+
+// known is a counter as it was before a batch, for rows whose time sees the same places of it.
+type known struct {
+	name        string
+	since, upTo int64
 }
 
 // reserve takes the slots of the rows that want some, in the order of the rows, and returns the rows to write. It asks once for
 // each counter of the batch, so many calls of one task share that as they share the transaction. Whoever comes here
 // is alone: on SQLite as the only writer, on PostgreSQL with the lock of the head.
 func (l *Log) reserve(batch []*entry, in counters) ([]*entry, error) {
-	first := int64(math.MaxInt64)
-	for _, en := range batch {
-		if len(en.event.Reserve) > 0 {
-			first = min(first, en.event.At)
-		}
-	}
-	if first == math.MaxInt64 {
+	if !slices.ContainsFunc(batch, func(en *entry) bool { return len(en.event.Reserve) > 0 }) {
 		return batch, nil
 	}
-	now, added := tally{}, tally{}
+	before, added := map[known]int64{}, tally{}
 	write := make([]*entry, 0, len(batch))
 	for _, en := range batch {
-		if err := en.reserve(now, first, in); err != nil {
+		if err := en.reserve(before, added, in); err != nil {
 			return nil, err
 		}
 		if en.refused != nil {
 			continue
 		}
 		for _, s := range en.event.Reserve {
-			now.use(s.name(), s.Window, en.event.At)
 			added.use(s.name(), s.Window, en.event.At)
 		}
 		write = append(write, en)
 	}
 	for name, places := range added {
+		w := windowOf(name)
 		for place, a := range places {
-			if err := in.store(name, place, a.n, a.seen); err != nil {
-				return nil, err
+			n, err := in.store(name, place, a.n, a.seen)
+			if err == nil && n == a.n && w != Task { // a new place
+				err = in.drop(name, w.stale(a.seen))
 			}
-			if w := windowOf(name); w != Task && now[name][place].n == a.n { // a new place
-				if err := in.drop(name, w.stale(a.seen)); err != nil {
-					return nil, err
-				}
+			if err != nil {
+				return nil, err
 			}
 		}
 	}
@@ -68,17 +68,18 @@ func (l *Log) reserve(batch []*entry, in counters) ([]*entry, error) {
 }
 
 // reserve finds out whether every slot of a row is free.
-func (en *entry) reserve(now tally, first int64, in counters) error {
+func (en *entry) reserve(before map[known]int64, added tally, in counters) error {
 	for _, s := range en.event.Reserve {
-		name := s.name()
-		if now[name] == nil {
-			places := map[int64]tallied{}
-			if err := in.load(name, s.Window.since(first), func(at, n int64) { places[at] = tallied{n: n} }); err != nil {
+		k := known{s.name(), s.Window.since(en.event.At), s.Window.until(en.event.At)}
+		used, asked := before[k]
+		if !asked {
+			var err error
+			if used, err = in.used(k.name, k.since, k.upTo); err != nil {
 				return err
 			}
-			now[name] = places
+			before[k] = used
 		}
-		if used := now.used(name, s.Window, en.event.At); used >= s.Limit {
+		if used += added.used(k.name, s.Window, en.event.At); used >= s.Limit {
 			en.refused = &Exhausted{s, used}
 			return nil
 		}
@@ -91,9 +92,7 @@ func Used(ctx context.Context, d *db.DB, now time.Time, slots []Slot) ([]int64, 
 	used := make([]int64, len(slots))
 	for i, s := range slots {
 		at := now.UnixMicro()
-		err := d.Read.QueryRowContext(ctx, `SELECT COALESCE(SUM(n), 0) FROM limit_counter WHERE slot = $1 AND at >= $2 AND at <= $3`,
-			s.name(), s.Window.since(at), s.Window.until(at)).Scan(&used[i])
-		if err != nil {
+		if err := d.Read.QueryRowContext(ctx, usedSlotSQL, s.name(), s.Window.since(at), s.Window.until(at)).Scan(&used[i]); err != nil {
 			return nil, unreadable(err)
 		}
 	}

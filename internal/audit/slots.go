@@ -82,17 +82,17 @@ func (w Window) place(at int64) int64 {
 }
 
 // since and until are the first and the last place that count for a row of time at. Replicas may have clocks that differ a
-// little: what another one counted a moment ahead counts.
+// little: what another one counted a moment ahead counts. Rows of one second have the same, so that a batch asks once for them.
 func (w Window) since(at int64) int64 {
-	if w == Hour {
-		return at - hour + 1
+	if w == Hour { // places are whole seconds, so this one is the first after at - hour
+		return at - hour + second - mod(at, second)
 	}
 	return w.place(at)
 }
 
 func (w Window) until(at int64) int64 {
 	if w == Hour {
-		return at + day
+		return w.since(at) + day
 	}
 	return w.place(at)
 }

@@ -226,7 +226,7 @@ func TestSlotsAreInTheHash(t *testing.T) {
 // A reservation reads by the primary key: what it costs does not depend on how many rows, counters and tasks there are.
 func TestReservationReadsByPrimaryKey(t *testing.T) {
 	r := newRecord(t, "", audit.Options{})
-	for _, query := range []string{audit.LoadSlotSQL, audit.StoreSlotSQL, audit.DropSlotSQL} {
+	for _, query := range []string{audit.UsedSlotSQL, audit.StoreSlotSQL, audit.DropSlotSQL} {
 		found, err := r.db.Read.QueryContext(t.Context(), `EXPLAIN QUERY PLAN `+query, "s", 1, 1, 1)
 		if err != nil {
 			t.Fatal(err)

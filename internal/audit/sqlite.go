@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
-	"io"
 )
 
 // sqliteWriter writes batches on the SQLite driver itself, every statement prepared once for the
@@ -14,7 +13,7 @@ import (
 type sqliteWriter struct {
 	conn                                           driver.Conn // what the statements belong to
 	begin, commit, rollback, insert, many, setHead driver.StmtExecContext
-	load, store, drop                              driver.StmtExecContext // counters of limits
+	used, store, drop                              driver.StmtExecContext // counters of limits
 	body                                           driver.StmtExecContext
 	values                                         []driver.NamedValue
 }
@@ -52,8 +51,8 @@ func (s *sqliteWriter) write(ctx context.Context, c driver.Conn, l *Log, at head
 		return at, err
 	}
 	batch, err := l.reserve(batch, counters{
-		load:  func(name string, from int64, place func(at, n int64)) error { return s.places(ctx, name, from, place) },
-		store: func(args ...any) error { return s.exec(ctx, s.store, args) },
+		used:  func(args ...any) (int64, error) { return s.number(ctx, s.used, args) },
+		store: func(args ...any) (int64, error) { return s.number(ctx, s.store, args) },
 		drop:  func(args ...any) error { return s.exec(ctx, s.drop, args) },
 	})
 	if err == nil {
@@ -88,7 +87,7 @@ func (s *sqliteWriter) prepare(ctx context.Context, c driver.Conn) error {
 	}{
 		{&s.begin, "BEGIN IMMEDIATE"}, {&s.commit, "COMMIT"}, {&s.rollback, "ROLLBACK"},
 		{&s.insert, insertSQL(1, false)}, {&s.many, insertSQL(wide, false)}, {&s.setHead, setHeadSQL},
-		{&s.body, storeBodySQL}, {&s.load, loadSlotSQL}, {&s.store, storeSlotSQL}, {&s.drop, dropSlotSQL},
+		{&s.body, storeBodySQL}, {&s.used, usedSlotSQL}, {&s.store, storeSlotSQL}, {&s.drop, dropSlotSQL},
 	} {
 		stmt, err := c.(driver.ConnPrepareContext).PrepareContext(ctx, p.text)
 		if err != nil {
@@ -101,38 +100,33 @@ func (s *sqliteWriter) prepare(ctx context.Context, c driver.Conn) error {
 }
 
 func (s *sqliteWriter) exec(ctx context.Context, stmt driver.StmtExecContext, args []any) error {
-	s.values = s.values[:0]
-	for i, a := range args {
-		s.values = append(s.values, driver.NamedValue{Ordinal: i + 1, Value: a})
-	}
-	_, err := stmt.ExecContext(ctx, s.values)
+	_, err := stmt.ExecContext(ctx, s.bound(args))
 	clear(s.values) // keep no bodies alive
 	return err
 }
 
-// places reads a counter.
-func (s *sqliteWriter) places(ctx context.Context, name string, from int64, place func(at, n int64)) error {
-	found, err := s.load.(driver.StmtQueryContext).QueryContext(ctx, []driver.NamedValue{{Ordinal: 1, Value: name}, {Ordinal: 2, Value: from}})
+func (s *sqliteWriter) bound(args []any) []driver.NamedValue {
+	s.values = s.values[:0]
+	for i, a := range args {
+		s.values = append(s.values, driver.NamedValue{Ordinal: i + 1, Value: a})
+	}
+	return s.values
+}
+
+// number runs a statement whose result is one number.
+func (s *sqliteWriter) number(ctx context.Context, stmt driver.StmtExecContext, args []any) (n int64, err error) {
+	found, err := stmt.(driver.StmtQueryContext).QueryContext(ctx, s.bound(args))
 	if err != nil {
-		return err
+		return 0, err
 	}
-	row := make([]driver.Value, 2)
-	for {
-		if err = found.Next(row); err != nil {
-			break
-		}
-		at, isAt := row[0].(int64)
-		n, isN := row[1].(int64)
-		if !isAt || !isN {
+	row := make([]driver.Value, 1)
+	if err = found.Next(row); err == nil {
+		var ok bool
+		if n, ok = row[0].(int64); !ok {
 			err = errors.New("limit_counter holds what is no number")
-			break
 		}
-		place(at, n)
 	}
-	if errors.Is(err, io.EOF) {
-		err = nil
-	}
-	return errors.Join(err, found.Close())
+	return n, errors.Join(err, found.Close())
 }
 
 // close frees the statements while their connection lives.
@@ -150,7 +144,7 @@ func (s *sqliteWriter) close(d *sql.DB) error {
 			return nil // they went with it
 		}
 		var errs []error
-		for _, stmt := range []driver.StmtExecContext{s.begin, s.commit, s.rollback, s.insert, s.many, s.setHead, s.body, s.load, s.store, s.drop} {
+		for _, stmt := range []driver.StmtExecContext{s.begin, s.commit, s.rollback, s.insert, s.many, s.setHead, s.body, s.used, s.store, s.drop} {
 			errs = append(errs, stmt.(driver.Stmt).Close())
 		}
 		s.conn = nil

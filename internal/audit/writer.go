@@ -26,7 +26,7 @@ type Log struct {
 	sqlite             sqliteWriter // on SQLite
 	insert, many       *sql.Stmt    // on PostgreSQL
 	setHead, storeBody *sql.Stmt
-	load               *sql.Stmt // counters of limits
+	used               *sql.Stmt // counters of limits
 	store, drop        *sql.Stmt
 
 	mu      sync.Mutex
@@ -96,7 +96,7 @@ func New(ctx context.Context, o Options) (*Log, error) {
 			text string
 		}{
 			{&l.insert, insertSQL(1, true)}, {&l.many, insertSQL(wide, true)}, {&l.setHead, setHeadSQL}, {&l.storeBody, storeBodySQL},
-			{&l.load, loadSlotSQL}, {&l.store, storeSlotSQL}, {&l.drop, dropSlotSQL},
+			{&l.used, usedSlotSQL}, {&l.store, storeSlotSQL}, {&l.drop, dropSlotSQL},
 		} {
 			if *p.stmt, err = o.DB.Write.PrepareContext(ctx, p.text); err != nil {
 				return nil, unwritable(err)
@@ -354,26 +354,15 @@ func (l *Log) writePostgres(ctx context.Context, batch []*entry) (at head, err e
 }
 
 func (l *Log) postgresCounters(ctx context.Context, tx *sql.Tx) counters {
-	exec := func(stmt *sql.Stmt) func(args ...any) error {
-		return func(args ...any) error {
-			_, err := tx.StmtContext(ctx, stmt).ExecContext(ctx, args...)
-			return err
+	number := func(stmt *sql.Stmt) func(args ...any) (int64, error) {
+		return func(args ...any) (n int64, err error) {
+			err = tx.StmtContext(ctx, stmt).QueryRowContext(ctx, args...).Scan(&n)
+			return n, err
 		}
 	}
-	return counters{store: exec(l.store), drop: exec(l.drop), load: func(name string, from int64, place func(at, n int64)) error {
-		found, err := tx.StmtContext(ctx, l.load).QueryContext(ctx, name, from)
-		if err != nil {
-			return err
-		}
-		defer found.Close()
-		for found.Next() {
-			var at, n int64
-			if err := found.Scan(&at, &n); err != nil {
-				return err
-			}
-			place(at, n)
-		}
-		return found.Err()
+	return counters{used: number(l.used), store: number(l.store), drop: func(args ...any) error {
+		_, err := tx.StmtContext(ctx, l.drop).ExecContext(ctx, args...)
+		return err
 	}}
 }
 
@@ -431,5 +420,5 @@ func (l *Log) close() error {
 	if !l.o.DB.IsPostgres() {
 		return l.sqlite.close(l.o.DB.Write)
 	}
-	return errors.Join(l.insert.Close(), l.many.Close(), l.setHead.Close(), l.storeBody.Close(), l.load.Close(), l.store.Close(), l.drop.Close())
+	return errors.Join(l.insert.Close(), l.many.Close(), l.setHead.Close(), l.storeBody.Close(), l.used.Close(), l.store.Close(), l.drop.Close())
 }
