@@ -50,7 +50,8 @@ func TestNotificationOutlivesKill(t *testing.T) {
 	takes = true
 	mu.Unlock()
 	g.Restart()
-	testkit.Eventually(t, 30*time.Second, "both events come", func() bool {
+	// A message that the killed process was just sending counts as on its way for 90 s.
+	testkit.Eventually(t, 3*time.Minute, "both events come", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		all := strings.Join(got, "\n")
