@@ -11,6 +11,7 @@ import (
 type (
 	serverList struct {
 		Servers []serverInfo `json:"servers"`
+		Next    string       `json:"next_cursor,omitempty"`
 	}
 	serverImport struct {
 		Servers []serverInfo    `json:"servers"`
@@ -36,6 +37,7 @@ type (
 	}
 	policyList struct {
 		Policies []catalog.Policy `json:"policies"`
+		Next     string           `json:"next_cursor,omitempty"`
 	}
 	deleted struct {
 		Deleted string `json:"deleted"`
@@ -46,9 +48,11 @@ type (
 	}
 	agentList struct {
 		Agents []agentInfo `json:"agents"`
+		Next   string      `json:"next_cursor,omitempty"`
 	}
 	keyList struct {
 		Keys []auth.KeyInfo `json:"keys"`
+		Next string         `json:"next_cursor,omitempty"`
 	}
 	keyCreated struct {
 		auth.KeyInfo
@@ -59,6 +63,7 @@ type (
 	}
 	personList struct {
 		People []auth.Person `json:"people"`
+		Next   string        `json:"next_cursor,omitempty"`
 	}
 	passwordSet struct {
 		ID   string `json:"id"`
@@ -86,6 +91,7 @@ type (
 	}
 	taskList struct {
 		Tasks []auth.Task `json:"tasks"`
+		Next  string      `json:"next_cursor,omitempty"`
 	}
 	taskCreated struct {
 		auth.Task

@@ -66,11 +66,15 @@ func (d *Door) agent(c *restCall) (*auth.Agent, error) {
 func (c *restCall) target(kind, id, name string) { c.row.Reason = kind + " " + id + " " + name }
 
 func (d *Door) listAgents(c *restCall) (any, error) {
+	list, next, err := pageOf(c, d.d.Auth.Agents(c.caller.WorkspaceID), func(a *auth.Agent) string { return ageKey(a.CreatedAt, a.ID) })
+	if err != nil {
+		return nil, err
+	}
 	out := []agentInfo{}
-	for _, a := range d.d.Auth.Agents(c.caller.WorkspaceID) {
+	for _, a := range list {
 		out = append(out, showAgentInfo(a))
 	}
-	return agentList{out}, nil
+	return agentList{out, next}, nil
 }
 
 func (d *Door) showAgent(c *restCall) (any, error) {
@@ -182,7 +186,11 @@ func (d *Door) releaseAgent(c *restCall) (any, error) {
 
 func (d *Door) listKeys(c *restCall) (any, error) {
 	list, err := d.d.Auth.Keys(c.Context(), c.caller.WorkspaceID)
-	return keyList{orEmpty(list)}, err
+	if err != nil {
+		return nil, err
+	}
+	list, next, err := pageOf(c, list, func(k auth.KeyInfo) string { return ageKey(k.CreatedAt, k.ID) })
+	return keyList{orEmpty(list), next}, err
 }
 
 type keyInput struct {
@@ -267,7 +275,11 @@ func (d *Door) revokeKey(c *restCall) (any, error) {
 
 func (d *Door) listPeople(c *restCall) (any, error) {
 	list, err := d.d.Auth.People(c.Context(), c.caller.WorkspaceID)
-	return personList{orEmpty(list)}, err
+	if err != nil {
+		return nil, err
+	}
+	list, next, err := pageOf(c, list, func(p auth.Person) string { return ageKey(p.CreatedAt, p.ID) })
+	return personList{orEmpty(list), next}, err
 }
 
 type personInput struct {

@@ -110,7 +110,11 @@ func (d *Door) decided(c *restCall, t catalog.ToolInfo, action string, err error
 
 func (d *Door) listPolicies(c *restCall) (any, error) {
 	list, err := d.d.Catalog.Policies(c.Context(), c.caller.WorkspaceID)
-	return policyList{orEmpty(list)}, err
+	if err != nil {
+		return nil, err
+	}
+	list, next, err := pageOf(c, list, func(p catalog.Policy) string { return ageKey(p.CreatedAt, p.ID) })
+	return policyList{orEmpty(list), next}, err
 }
 
 type policyInput struct {

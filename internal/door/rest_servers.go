@@ -55,11 +55,15 @@ func (d *Door) listServers(c *restCall) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	list, next, err := pageOf(c, list, func(s catalog.Server) string { return s.Name })
+	if err != nil {
+		return nil, err
+	}
 	out := make([]serverInfo, 0, len(list))
 	for _, s := range list {
 		out = append(out, d.info(s))
 	}
-	return serverList{out}, nil
+	return serverList{out, next}, nil
 }
 
 func (d *Door) showServer(c *restCall) (any, error) {

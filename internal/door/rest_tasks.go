@@ -20,8 +20,24 @@ func routesTasks() []route {
 }
 
 func (d *Door) listTasks(c *restCall) (any, error) {
-	list, err := d.d.Auth.Tasks(c.Context(), c.caller.WorkspaceID, c.URL.Query().Get("before"))
-	return taskList{orEmpty(list)}, err
+	q := c.URL.Query()
+	limit, err := c.number("limit", maxPage)
+	if err != nil {
+		return nil, err
+	}
+	before := q.Get("cursor")
+	if before == "" {
+		before = q.Get("before")
+	}
+	list, err := d.d.Auth.Tasks(c.Context(), c.caller.WorkspaceID, before)
+	if err != nil {
+		return nil, err
+	}
+	out := taskList{Tasks: orEmpty(list)}
+	if limit = min(max(limit, 1), maxPage); (q.Has("limit") || q.Has("cursor")) && int64(len(list)) > limit {
+		out.Tasks, out.Next = list[:limit], list[limit-1].ID
+	}
+	return out, nil
 }
 
 func (d *Door) showTask(c *restCall) (any, error) {
