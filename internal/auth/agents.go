@@ -45,6 +45,9 @@ func insertAgent(ctx context.Context, tx *sql.Tx, in Agent) error {
 	if err != nil {
 		return err
 	}
+	if err := distinct(ctx, tx, "agent", in.WorkspaceID, in.ID, in.Name); err != nil {
+		return err
+	}
 	_, err = tx.ExecContext(ctx, `INSERT INTO agent (id, workspace_id, name, description, state, allowlist, capability, script_allowlist, created_at)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`, in.ID, in.WorkspaceID, in.Name, in.Description, in.State, p.allowlist, p.capability, p.scripts, in.CreatedAt)
 	return written(err, "an agent of this name exists already")
@@ -101,6 +104,11 @@ func (a *Auth) ChangeAgent(ctx context.Context, ws, id string, fn func(Agent) (A
 		p, err := profile(in)
 		if err != nil {
 			return err
+		}
+		if in.Name != g.Name {
+			if err := distinct(ctx, tx, "agent", ws, id, in.Name); err != nil {
+				return err
+			}
 		}
 		if in.State != g.State {
 			if err := checkTransition(g.State, in.State); err != nil {

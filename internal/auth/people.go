@@ -88,6 +88,9 @@ func (a *Auth) InvitePerson(ctx context.Context, ws, name string, role Role, ema
 }
 
 func insertPerson(ctx context.Context, tx *sql.Tx, ws string, p Person) error {
+	if err := distinct(ctx, tx, "person", ws, p.ID, p.Name); err != nil {
+		return err
+	}
 	_, err := tx.ExecContext(ctx, `INSERT INTO person (id, workspace_id, name, role, created_at, oidc_email) VALUES ($1, $2, $3, $4, $5, $6)`,
 		p.ID, ws, p.Name, p.Role, p.CreatedAt, p.OIDCEmail)
 	return written(err, "a person of this name, or invited with this address, exists already")

@@ -47,14 +47,22 @@ func (c *Catalog) Register(ctx context.Context, ws string, s Spec, by string) (S
 	return out, err
 }
 
+// nameFree refuses the name of another server, and a new name that differs from one by case only. It locks the workspace, so that
+// of two such names that come at once one is refused.
 func nameFree(ctx context.Context, tx *sql.Tx, ws, id, name string) error {
-	var other string
-	err := tx.QueryRowContext(ctx, `SELECT id FROM server WHERE workspace_id = $1 AND name = $2 AND id <> $3`, ws, name, id).Scan(&other)
-	if errors.Is(err, sql.ErrNoRows) {
-		return nil
-	}
-	if err != nil {
+	if _, err := tx.ExecContext(ctx, `UPDATE workspace SET name = name WHERE id = $1`, ws); err != nil {
 		return err
+	}
+	var other string
+	err := tx.QueryRowContext(ctx, `SELECT name FROM server WHERE workspace_id = $1 AND id <> $3
+			AND (name = $2 OR lower(name) = lower($2) AND NOT EXISTS (SELECT 1 FROM server WHERE id = $3 AND name = $2))`, ws, name, id).Scan(&other)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return nil
+	case err != nil:
+		return err
+	case other != name:
+		return fault.New(fault.Conflict, "the name looks like that of the server %s, which exists; choose one that can be told apart", other).Why("NAME_LOOKS_ALIKE")
 	}
 	return fault.New(fault.Conflict, "a server named %s exists already; choose another name", name).Why("mcp_server_exists")
 }
