@@ -79,6 +79,7 @@ type commands struct {
 	Agent    struct {
 		Add  agentAddCmd  `cmd:"" help:"Create an agent; its key is shown once."`
 		List agentListCmd `cmd:"" help:"List agents."`
+		Show agentShowCmd `cmd:"" help:"Show an agent, and which entries of its allowlist match nothing."`
 		Set  agentSetCmd  `cmd:"" help:"Change an agent's state, allowlist or capability model."`
 	} `cmd:"" help:"Agents."`
 	Key struct {

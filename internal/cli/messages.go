@@ -80,6 +80,7 @@ var messages = map[string]message{
 	"sim_drifted":      {"%d differ from the record under today's rules already.", "%d weichen schon nach den heutigen Regeln vom Protokoll ab."},
 	"sim_cut":          {"The lists end here; the sums count all. More: --limit, at most 1000.", "Die Listen enden hier; die Summen zählen alles. Mehr: --limit, höchstens 1000."},
 	"sim_basis":        {"Time, caller, task and arguments are those of the record; servers, admission, stops, allowlists and roles are those of now.", "Zeit, Aufrufer, Aufgabe und Argumente sind die des Protokolls; Server, Zulassung, Stopps, Freigabelisten und Rollen die von jetzt."},
+	"unmatched":        {"(matches no tool)", "(trifft kein Werkzeug)"},
 	"none":             {"None.", "Keine."},
 	"more":             {"More: --before %d", "Weitere: --before %d"},
 	"decides":          {"%s: %s, decided by the stage %s", "%s: %s, entschieden von der Stufe %s"},

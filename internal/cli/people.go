@@ -25,6 +25,7 @@ type agent struct {
 	Name       string            `json:"name"`
 	State      string            `json:"status"`
 	Allowlist  []string          `json:"allowlist"`
+	Unmatched  []string          `json:"unmatched"`
 	Capability map[string]string `json:"capability"`
 	StoppedAt  int64             `json:"stopped_at"`
 	Key        string            `json:"key"`
@@ -86,6 +87,30 @@ func (agentListCmd) Run(e *env) error {
 			rows = append(rows, []string{a.Name, a.State, moment(a.StoppedAt), strings.Join(a.Allowlist, " "), strings.Join(capability, " "), a.ID})
 		}
 		e.table(rows)
+	})
+}
+
+type agentShowCmd struct {
+	Name string `arg:"" help:"Name or id of the agent."`
+}
+
+func (c *agentShowCmd) Run(e *env) error {
+	return ask(e, "GET", agentsPath+"/"+url.PathEscape(c.Name), nil, func(a agent) {
+		rows := [][]string{{"name", a.Name}, {"id", a.ID}, {"status", a.State}}
+		if a.StoppedAt != 0 {
+			rows = append(rows, []string{"stopped", moment(a.StoppedAt)})
+		}
+		for _, entry := range a.Allowlist {
+			row := []string{"allowlist", entry}
+			if slices.Contains(a.Unmatched, entry) {
+				row = append(row, e.say("unmatched"))
+			}
+			rows = append(rows, row)
+		}
+		for _, k := range slices.Sorted(maps.Keys(a.Capability)) {
+			rows = append(rows, []string{"capability", k + "=" + a.Capability[k]})
+		}
+		e.columns(rows)
 	})
 }
 

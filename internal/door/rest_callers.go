@@ -3,9 +3,11 @@ package door
 import (
 	"encoding/json"
 	"net/http"
+	"slices"
 	"time"
 
 	"doorward.dev/doorward/internal/auth"
+	"doorward.dev/doorward/internal/catalog"
 	"doorward.dev/doorward/internal/fault"
 )
 
@@ -16,6 +18,7 @@ type agentInfo struct {
 	Description string            `json:"description,omitempty"`
 	State       string            `json:"status"`
 	Allowlist   []string          `json:"allowlist"`
+	Unmatched   []string          `json:"unmatched,omitempty"` // entries that grant no tool there is now; only where one agent is shown
 	Capability  map[string]string `json:"capability"`
 	Scripts     []string          `json:"script_allowlist"` // null: every script
 	StoppedAt   int64             `json:"stopped_at,omitempty"`
@@ -82,7 +85,30 @@ func (d *Door) showAgent(c *restCall) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.tagged(showAgentInfo(a), a.Tag()), nil
+	out := showAgentInfo(a)
+	out.Unmatched = d.unmatched(a)
+	return c.tagged(out, a.Tag()), nil
+}
+
+// unmatched are the entries of an allowlist that grant none of the tools that the servers of the workspace list now: mistyped
+// ones, and those of what is gone.
+func (d *Door) unmatched(a *auth.Agent) (entries []string) {
+	servers := d.d.Catalog.Snapshot().Servers
+	for i := range a.Allowlist {
+		if p := &a.Allowlist[i]; !grantsAny(p, a.WorkspaceID, servers) {
+			entries = append(entries, p.Text)
+		}
+	}
+	return entries
+}
+
+func grantsAny(p *auth.Pattern, ws string, servers map[string]*catalog.ServerView) bool {
+	for _, sv := range servers {
+		if sv.WorkspaceID == ws && slices.ContainsFunc(sv.Tools, func(t *catalog.Tool) bool { return p.Grants(t.ServerName, t.Name, t.Tier) }) {
+			return true
+		}
+	}
+	return false
 }
 
 // agentInput is what may be set of an agent.
