@@ -120,7 +120,7 @@ func New(ctx context.Context, cfg *config.Config, log Logger, first func(Keys)) 
 		Auth: a.auth, Catalog: a.catalog, Gate: a.gate, Upstream: a.pool, Audit: a.audit, DB: a.db,
 		Redactor: a.redactor, Box: box, Log: a.log, Now: time.Now, MaxBody: int64(cfg.MaxBody),
 		AllowedHosts: cfg.AllowedHosts, AllowedOrigins: cfg.AllowedOrigins, OpenAgent: cfg.OpenAgent, Version: Version,
-		PublicURL: a.PublicURL(), Scan: a.servers.scan, OpenID: a.openID(box),
+		PublicURL: a.PublicURL(), Scan: a.servers.scan, OpenID: a.openID(box), OAuth: a.oauth(),
 	}); err != nil {
 		return a, err
 	}

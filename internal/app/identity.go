@@ -22,3 +22,15 @@ func (a *App) openID(box *secret.Box) *auth.OpenID {
 		RoleClaim: c.RoleClaim, Roles: roles, DefaultRole: role, Domains: c.AllowedDomains, Create: c.CreatePeople,
 	})
 }
+
+// oauth makes the check of access tokens, nil when none are accepted.
+func (a *App) oauth() *auth.OAuth {
+	c := a.cfg.OAuth
+	if len(c.Issuers) == 0 {
+		return nil
+	}
+	if c.Audience == "" {
+		c.Audience = a.PublicURL() + "/mcp"
+	}
+	return auth.NewOAuth(a.auth, auth.OAuthConfig{Issuers: c.Issuers, Audience: c.Audience, ReadScope: c.ReadScope, CallScope: c.CallScope})
+}

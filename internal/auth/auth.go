@@ -31,17 +31,19 @@ type Caller struct {
 	ProjectID     string // of the task
 	TaskLabels    []string
 	TaskOver      string // why it may not go on, as of when the gate looked
-	ActorPersonID string // on whose behalf
+	ActorPersonID string // on whose behalf; also of an access token whose subject is linked with a person
 	ActorName     string
 	ActorRole     Role
+
+	LacksScope string // the scope that an access token would need for tools that do more than read; empty: it lacks none
 }
 
-// Behalf is the person who calls, or on whose behalf a task does; empty for an agent with a key of its own.
+// Behalf is the person who calls, or on whose behalf a task or token does; empty for an agent with a key of its own.
 func (c *Caller) Behalf() string {
-	if c.TaskID != "" {
-		return c.ActorPersonID
+	if c.PersonID != "" {
+		return c.PersonID
 	}
-	return c.PersonID
+	return c.ActorPersonID
 }
 
 // Auth answers who is calling. Safe for concurrent use.

@@ -17,6 +17,10 @@ type snapshot struct {
 	order  []*Agent             // by creation
 	named  map[string][]*Caller // anonymous callers by agent name
 	shut   map[string]*Shutdown // by workspace; nil as long as there is none
+
+	people  map[string]person        // who are not disabled
+	clients map[identity]OAuthClient // of authorization servers
+	linked  map[identity]string      // people of providers
 }
 
 // key is a key that may still be used; revoked ones are not loaded.
@@ -31,7 +35,8 @@ type key struct {
 func (a *Auth) Reload(ctx context.Context) error {
 	a.reload.Lock()
 	defer a.reload.Unlock()
-	s := &snapshot{keys: make(map[[sha256.Size]byte]*key), tasks: make(map[string]*key), agents: make(map[string]*Agent), named: make(map[string][]*Caller)}
+	s := &snapshot{keys: make(map[[sha256.Size]byte]*key), tasks: make(map[string]*key), agents: make(map[string]*Agent), named: make(map[string][]*Caller),
+		clients: make(map[identity]OAuthClient), linked: make(map[identity]string)}
 	err := a.db.View(ctx, func(tx *sql.Tx) error {
 		if err := s.loadAgents(ctx, tx); err != nil {
 			return err
@@ -41,6 +46,10 @@ func (a *Auth) Reload(ctx context.Context) error {
 		}
 		people, err := loadPeople(ctx, tx)
 		if err != nil {
+			return err
+		}
+		s.people = people
+		if err := s.loadIdentities(ctx, tx); err != nil {
 			return err
 		}
 		if err := s.loadKeys(ctx, tx, people); err != nil {

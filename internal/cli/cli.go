@@ -81,6 +81,12 @@ type commands struct {
 		List agentListCmd `cmd:"" help:"List agents."`
 		Show agentShowCmd `cmd:"" help:"Show an agent, and which entries of its allowlist match nothing."`
 		Set  agentSetCmd  `cmd:"" help:"Change an agent's state, allowlist or capability model."`
+
+		OAuth struct {
+			Add    oauthAddCmd    `cmd:"" help:"Let a client of an authorization server call as an agent."`
+			List   oauthListCmd   `cmd:"" help:"List OAuth clients and their agents."`
+			Remove oauthRemoveCmd `cmd:"" help:"Refuse a client's tokens from here on."`
+		} `cmd:"" name:"oauth" help:"OAuth clients that call as agents."`
 	} `cmd:"" help:"Agents."`
 	Key struct {
 		Add    keyAddCmd    `cmd:"" help:"Create a key; it is shown once."`

@@ -62,6 +62,8 @@ var messages = map[string]message{
 	"person_disabled":  {"%s is disabled.", "%s ist gesperrt."},
 	"passwd_set":       {"%s has a new password; all sessions of that person ended.", "%s hat ein neues Passwort; alle Sitzungen dieser Person sind beendet."},
 	"key_revoked":      {"Revoked key %s.", "Schlüssel %s widerrufen."},
+	"oauth_added":      {"The OAuth client %s calls as %s from now on (%s)", "Der OAuth-Client %s ruft ab jetzt als %s auf (%s)"},
+	"oauth_removed":    {"Removed the OAuth client %s", "OAuth-Client %s entfernt"},
 	"person_added":     {"Created %s with the role %s. Next: doorward key add --person %[1]s", "%s mit der Rolle %s angelegt. Weiter: doorward key add --person %[1]s"},
 	"record_whole":     {"The record is whole: %d rows, head %s.", "Das Protokoll ist unversehrt: %d Zeilen, Ende %s."},
 	"record_broken":    {"The record is broken at row %d: %s (%d rows before it are good)", "Das Protokoll ist ab Zeile %d verletzt: %s (%d Zeilen davor sind gut)"},

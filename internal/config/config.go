@@ -34,6 +34,7 @@ type Config struct {
 	ShutdownGrace  time.Duration `yaml:"shutdown_grace" min:"0" doc:"How long running calls may go on after SIGTERM before they are cancelled."`
 	TLS            TLS           `yaml:"tls" doc:"Certificate of the listener."`
 	OIDC           OIDC          `yaml:"oidc" doc:"Sign-in of people with an OpenID Connect provider."`
+	OAuth          OAuth         `yaml:"oauth" doc:"Doorward as an OAuth protected resource for MCP clients."`
 	Bootstrap      Bootstrap     `yaml:"bootstrap" doc:"Keys of the first start, for automation. Later starts ignore them."`
 	Upstream       Upstream      `yaml:"upstream" doc:"Connections to the servers behind Doorward."`
 	Approvals      Approvals     `yaml:"approvals" doc:"Held calls."`
@@ -70,6 +71,14 @@ type OIDC struct {
 	AllowedDomains []string `yaml:"allowed_domains" doc:"Domains of verified e-mail addresses that may sign in. Empty: all."`
 	CreatePeople   bool     `yaml:"create_people" doc:"Make a person at the first sign-in. Without it an admin has to invite."`
 	DefaultRole    string   `yaml:"default_role" enum:"viewer,editor,admin" doc:"Role of people who are made, and of those whose claim has no value of roles."`
+}
+
+// OAuth is whose access tokens are accepted.
+type OAuth struct {
+	Issuers   []string `yaml:"issuers" doc:"Issuer URLs of the authorization servers whose access tokens (JWT) are accepted. Empty: none."`
+	Audience  string   `yaml:"audience" doc:"Audience that a token must name. Empty: <public_url>/mcp."`
+	ReadScope string   `yaml:"read_scope" doc:"Scope for lists, prompts, resources and tools of class read."`
+	CallScope string   `yaml:"call_scope" doc:"Scope for all tools."`
 }
 
 // Bootstrap is what the first start takes its keys from.
@@ -229,6 +238,7 @@ func Default(env func(string) string) Config {
 		MaxMessage:    16 << 20,
 		ShutdownGrace: 10 * time.Second,
 		OIDC:          OIDC{Scopes: []string{"openid", "email", "profile"}, Workspace: "default", DefaultRole: "viewer"},
+		OAuth:         OAuth{ReadScope: "tools:read", CallScope: "tools:call"},
 		Upstream:      Upstream{Parallel: 8, ConnectTimeout: 20 * time.Second, CallTimeout: 10 * time.Minute, KillGrace: 3 * time.Second},
 		Approvals: Approvals{
 			TTL: 30 * time.Minute, Hold: 50 * time.Second, DecideRole: "admin", EscalateRole: "owner",

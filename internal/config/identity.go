@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -59,6 +60,34 @@ func (c *Config) identity(bad func(key, format string, args ...any)) {
 		}
 	}
 }
+
+// oauth checks the settings of access tokens.
+func (c *Config) oauth(bad func(key, format string, args ...any)) {
+	o := &c.OAuth
+	for i, issuer := range o.Issuers {
+		if err := issuerURL(issuer); err != nil {
+			bad("oauth.issuers", "%v", err)
+		} else if slices.Contains(o.Issuers[:i], issuer) {
+			bad("oauth.issuers", "%q stands twice", issuer)
+		}
+	}
+	if o.Audience != "" && !webURL(o.Audience, true) {
+		bad("oauth.audience", "must be an http or https URL without user, query and fragment")
+	}
+	const one = "must be one scope: printable characters without spaces, quotes and backslashes"
+	if !scopeToken.MatchString(o.ReadScope) {
+		bad("oauth.read_scope", one)
+	}
+	if !scopeToken.MatchString(o.CallScope) {
+		bad("oauth.call_scope", one)
+	}
+	if o.ReadScope == o.CallScope {
+		bad("oauth.call_scope", "must differ from oauth.read_scope")
+	}
+}
+
+// scopeToken is a scope of RFC 6749; it stands in a header between quotes.
+var scopeToken = regexp.MustCompile(`^[\x21\x23-\x5B\x5D-\x7E]{1,200}$`)
 
 // issuerURL refuses issuers whose keys a stranger on the network could replace.
 func issuerURL(s string) error {

@@ -32,6 +32,20 @@ func TestIdentityProvider(t *testing.T) {
 			t.Errorf("%s = %q: %v, want %q", c.key, c.value, err, c.want)
 		}
 	}
+	for _, c := range []struct{ key, value, want string }{
+		{"oauth.issuers", "https://a.example,https://b.example", ""},
+		{"oauth.issuers", "https://a.example,http://b.example", "only on loopback"},
+		{"oauth.issuers", "https://a.example,https://a.example", "stands twice"},
+		{"oauth.audience", "doorward", "must be an http"},
+		{"oauth.read_scope", `a"b`, "must be one scope"},
+		{"oauth.call_scope", "two words", "must be one scope"},
+		{"oauth.call_scope", "tools:read", "must differ"},
+	} {
+		_, err := config.Load(config.Source{Flags: map[string]string{c.key: c.value}})
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s = %q: %v, want %q", c.key, c.value, err, c.want)
+		}
+	}
 	_, err := config.Load(config.Source{Environ: []string{"DOORWARD_OIDC_CLIENT_SECRET=marker", "DOORWARD_OIDC_CLIENT_SECRET_FILE=/x"}, Flags: good})
 	if err == nil || !strings.Contains(err.Error(), "keep one of them") || strings.Contains(err.Error(), "marker") {
 		t.Errorf("value and file: %v", err)

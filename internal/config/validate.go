@@ -74,6 +74,7 @@ func (c *Config) validate() []string {
 		}
 	}
 	c.identity(bad)
+	c.oauth(bad)
 	return out
 }
 

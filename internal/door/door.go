@@ -35,6 +35,7 @@ type Deps struct {
 	Redactor *secret.Redactor
 	Box      *secret.Box
 	OpenID   *auth.OpenID // nil: no sign-in with a provider
+	OAuth    *auth.OAuth  // nil: no access tokens
 	Log      *slog.Logger
 	Now      func() time.Time
 	MaxBody  int64 // bytes of a request body, default 16 MiB
@@ -110,6 +111,7 @@ func (d *Door) Handler() http.Handler {
 	d.routesTools(mux)
 	d.routesHealth(mux)
 	d.routesREST(mux)
+	d.routesOAuth(mux)
 	return d.guard(mux)
 }
 

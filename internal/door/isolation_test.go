@@ -31,7 +31,7 @@ var idKinds = map[string]string{
 // noIDs are those that name nothing. A field that stands in neither list fails the test.
 var noIDs = strings.Fields(`older_than escalated name description connector_type transport command args env cwd server_url headers is_proxied status action fingerprint reason
 	confirm_loosening tier confirm condition scope allowlist capability script_allowlist expires_at expires_in role disabled password current keys checkpoints
-	older_than_days arguments title project_id labels ttl workspace limit days cursor before after door method decision kind from to format time_range trace_type oidc_email return state code iss error per n`)
+	older_than_days arguments title project_id labels ttl workspace limit days cursor before after door method decision kind from to format time_range trace_type oidc_email client_id issuer return state code iss error per n`)
 
 // positional kinds may be answered otherwise than 404, but never otherwise than for an id that does not exist.
 var positional = []string{"scans"}
@@ -77,6 +77,7 @@ func (w *world) furnish(prefix string) (place, string) {
 	_, key, err := w.auth.CreateKey(w.ctx, ws, p["agents"], "", prefix+"-key", 0)
 	ok(w.t, err)
 	p["keys"] = key.ID
+	p["clients"] = must(w.auth.BindOAuthClient(w.ctx, ws, "https://login.example", prefix+"-client", p["agents"]))(w.t).ID
 	_, task, err := w.auth.CreateTask(w.ctx, w.owner, auth.Task{Title: prefix + " task"}, 0)
 	ok(w.t, err)
 	p["tasks"] = task.ID
@@ -120,6 +121,7 @@ func (p place) bodies() map[string][]string {
 		"agent.create":       {`{"name":"made","allowlist":["*"]}`},
 		"agent.update":       {`{"description":"words"}`},
 		"key.create":         {`{"agent_id":"$agents"}`, `{"person_id":"$people"}`},
+		"oauth.bind":         {`{"agent_id":"$agents","client_id":"made","issuer":"https://login.example"}`},
 		"person.create":      {`{"name":"made","role":"viewer"}`},
 		"person.update":      {`{"disabled":true}`},
 		"person.password":    {`{"password":"correct horse battery staple"}`},
@@ -395,7 +397,7 @@ func TestAgentsOpenNoRoute(t *testing.T) {
 func (w *world) dump(ws string) string {
 	w.t.Helper()
 	var out strings.Builder
-	for _, table := range []string{"person", "agent", "api_key", "server", "policy", "approval", "task"} {
+	for _, table := range []string{"person", "agent", "api_key", "server", "policy", "approval", "task", "agent_oauth"} {
 		rows, err := w.db.Read.QueryContext(w.ctx, `SELECT * FROM `+table+` WHERE workspace_id = $1 ORDER BY id`, ws)
 		ok(w.t, err)
 		cols := must(rows.Columns())(w.t)

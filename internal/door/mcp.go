@@ -257,6 +257,7 @@ func (x *exchange) respond(result json.RawMessage, err error) {
 		x.out.result(x.m.ID, result)
 		return
 	}
+	x.d.challenge(x.w, x.r, fault.From(err))
 	obj := errorObject(err, x.traceID)
 	x.out.message(x.status(err), mcp.AppendError(nil, x.m.ID, obj))
 }
@@ -270,7 +271,7 @@ func (x *exchange) status(err error) int {
 		code = re.Code
 	} else {
 		e := fault.From(err)
-		if e.Class == fault.Unavailable {
+		if e.Class == fault.Unavailable || e.Reason == auth.ReasonScope {
 			return e.Codes().HTTP
 		}
 		code = int64(e.Codes().RPC)

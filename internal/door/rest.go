@@ -90,7 +90,7 @@ func routes() []route {
 		r("GET", v1+"/explain", auth.Viewer, "explain", (*Door).explain, "Say which stage decides a call, and why (?agent=&tool=)"),
 		read(r("POST", v1+"/explain", auth.Viewer, "explain", (*Door).explain, "The same with arguments")),
 	}
-	return slices.Concat(table, routesLimits(), routesTasks(), routesAudit(), routesSignIn(), routesOpenID(), routesOpenAPI())
+	return slices.Concat(table, routesLimits(), routesTasks(), routesAudit(), routesSignIn(), routesOpenID(), routesOAuthClients(), routesOpenAPI())
 }
 
 // operation makes a route whose method says whether it changes something.
@@ -287,9 +287,7 @@ func (d *Door) restError(w http.ResponseWriter, c *restCall, err error) {
 		code = string(e.Class)
 	}
 	body["code"], body["message"], body["request_id"] = code, e.Message, c.id
-	if e.Class == fault.Unauthenticated {
-		w.Header().Set("WWW-Authenticate", challenge(e))
-	}
+	d.challenge(w, c.Request, e)
 	if e.Class == fault.Internal || e.Class == fault.Unavailable {
 		d.d.Log.Error("request failed", "request_id", c.id, "method", c.Method, "path", c.URL.Path, "error", err)
 	}

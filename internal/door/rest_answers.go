@@ -61,6 +61,9 @@ type (
 	revoked struct {
 		Revoked string `json:"revoked"`
 	}
+	clientList struct {
+		Clients []auth.OAuthClient `json:"clients"`
+	}
 	personList struct {
 		People []auth.Person `json:"people"`
 		Next   string        `json:"next_cursor,omitempty"`

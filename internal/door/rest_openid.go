@@ -100,7 +100,7 @@ func (d *Door) openIDFinish(c *restCall) (any, error) {
 	if back != "" {
 		return redirect(back), nil
 	}
-	return map[string]any{"person": out.Person, "workspace_id": out.WorkspaceID, "session": out.Session}, nil
+	return signedIn{out.Person, out.WorkspaceID, out.Session}, nil
 }
 
 // redirect is an answer that sends the browser on.

@@ -117,7 +117,7 @@ func isLoopback(hostport string) bool {
 	return ip != nil && ip.IsLoopback()
 }
 
-// authenticate finds the caller of a request's bearer key.
+// authenticate finds the caller of a request's bearer: a key, the token of a task or, where they are accepted, an access token.
 func (d *Door) authenticate(r *http.Request) (*auth.Caller, error) {
 	var key string
 	if v := r.Header.Get("Authorization"); len(v) > 7 && strings.EqualFold(v[:7], "Bearer ") {
@@ -127,6 +127,11 @@ func (d *Door) authenticate(r *http.Request) (*auth.Caller, error) {
 	if err != nil && d.d.DB != nil && d.d.DB.Current() != nil {
 		return nil, d.d.DB.Current() // the key may be a new one
 	}
+	if err != nil && d.d.OAuth != nil && auth.IsAccessToken(key) {
+		if c, err = d.d.OAuth.Authenticate(r.Context(), key, serverDoor(r)); err != nil {
+			d.d.Log.Debug("access token refused", "error", clip(err.Error(), 500)) // the answer does not say why
+		}
+	}
 	return c, err
 }
 
@@ -134,21 +139,12 @@ func (d *Door) authenticate(r *http.Request) (*auth.Caller, error) {
 // with a null id on the MCP routes, in the form of the plain routes elsewhere.
 func (d *Door) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	e := fault.From(err)
-	if e.Class == fault.Unauthenticated {
-		w.Header().Set("WWW-Authenticate", challenge(e))
-	}
+	d.challenge(w, r, e)
 	if isMCP(r.URL.Path) {
 		writeJSON(w, e.Codes().HTTP, mcp.AppendError(nil, nil, mcp.ErrorObject(e, "")))
 		return
 	}
 	writePlainError(w, e)
-}
-
-func challenge(e *fault.Error) string {
-	if e.Reason == "MISSING_API_KEY" {
-		return `Bearer realm="doorward"`
-	}
-	return `Bearer realm="doorward", error="invalid_token"`
 }
 
 func isMCP(path string) bool {

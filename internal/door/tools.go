@@ -109,6 +109,7 @@ func (d *Door) postToolsCall(w http.ResponseWriter, r *http.Request) {
 	res, err := d.d.Gate.Call(r.Context(), &call)
 	d.metrics.call(res.Raw, err)
 	if err != nil {
+		d.challenge(w, r, fault.From(err))
 		plainFailure(w, name, call.TraceID, err)
 		return
 	}

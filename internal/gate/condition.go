@@ -41,9 +41,9 @@ func (o occasion) situation(c *auth.Caller, t *catalog.Tool) *policy.Situation {
 	return s
 }
 
-// roleOf is the role of the person who calls or on whose behalf a task does.
+// roleOf is the role of the person who calls or on whose behalf a task or token does.
 func roleOf(c *auth.Caller) auth.Role {
-	if c.TaskID != "" {
+	if c.TaskID != "" || c.ActorPersonID != "" {
 		return c.ActorRole
 	}
 	return c.Role

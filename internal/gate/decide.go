@@ -18,6 +18,10 @@ func (a *attempt) decide() error {
 	if a.verdict.Action == policy.Deny {
 		return a.refusedBy(a.verdict)
 	}
+	if a.caller.LacksScope != "" && a.tool.Class != policy.Read { // not hidden from lists: the client can ask for the scope
+		a.decided(policy.Deny, policy.StageCaller, "", auth.ReasonScope)
+		return auth.InsufficientScope(a.caller.LacksScope).With("reason", auth.ReasonScope).With("trace_id", a.call.TraceID)
+	}
 	if err := a.script(); err != nil {
 		return err
 	}

@@ -38,7 +38,7 @@ func startProvider(t *testing.T, base string) *provider {
 		t.Fatal("the npm package oidc-provider is not installed in test/oidc: run make setup")
 	}
 	setup, err := json.Marshal(map[string]any{
-		"resources": []string{base + "/mcp", "https://other.example/mcp"},
+		"resources": []string{base + "/mcp", base + "/mcp/notes", "https://other.example/mcp"},
 		"clients": []map[string]any{
 			{"client_id": "doorward", "client_secret": clientSecret, "redirect_uris": []string{base + "/api/v1/signin/oidc/callback"}},
 			{"client_id": "bot", "client_secret": "bots", "redirect_uris": []string{}, "response_types": []string{}, "grant_types": []string{"client_credentials"}},

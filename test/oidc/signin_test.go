@@ -28,7 +28,7 @@ func startSite(t *testing.T, env ...string) *site {
 		t.Fatal(err)
 	}
 	env = append([]string{"DOORWARD_OIDC_ISSUER=" + p.issuer, "DOORWARD_OIDC_CLIENT_ID=doorward", "DOORWARD_OIDC_CLIENT_SECRET_FILE=" + secret,
-		"DOORWARD_LOG_LEVEL=debug"}, env...)
+		"DOORWARD_LOG_LEVEL=debug", "DOORWARD_OAUTH_ISSUERS=" + p.issuer}, env...)
 	g := testkit.Start(t, testkit.Options{Args: []string{"--listen", addr}, Env: env})
 	p.control(map[string]any{"accounts": map[string]any{
 		"ada":     account("Ada@Example.com", true, "staff", "admins"),
