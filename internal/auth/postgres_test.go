@@ -13,4 +13,6 @@ func TestOnPostgres(t *testing.T) {
 	t.Run("lockout", TestLockout)
 	t.Run("lockout of many", TestLockoutHoldsForManyAtOnce)
 	t.Run("last owner", TestLastOwner)
+	t.Run("names", TestNamesThatLookAlike)
+	t.Run("renamed", TestRenamedLikeAnother)
 }
