@@ -30,11 +30,11 @@ func reference(body string) string {
 }
 
 // storeBodySQL stores a body, or says that a later row has it as well.
-const storeBodySQL = `INSERT INTO audit_body (digest, body, seq) VALUES ($1, $2, $3)
- ON CONFLICT (digest) DO UPDATE SET seq = excluded.seq WHERE audit_body.seq <= excluded.seq - 65536`
+var storeBodySQL = `INSERT INTO audit_body (digest, body, seq) VALUES ($1, $2, $3)
+ ON CONFLICT (digest) DO UPDATE SET seq = excluded.seq WHERE audit_body.seq <= excluded.seq - ` + itoa(bodyLag)
 
 // forgetBodiesSQL removes the bodies that only rows up to $1 have.
-const forgetBodiesSQL = `DELETE FROM audit_body WHERE seq <= $1 - 65536`
+var forgetBodiesSQL = `DELETE FROM audit_body WHERE seq <= $1 - ` + itoa(bodyLag)
 
 // bodyOf is the expression that reads a body, wherever it is stored.
 func bodyOf(column string) string {
