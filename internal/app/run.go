@@ -109,7 +109,9 @@ func (a *App) watch(ctx context.Context) error {
 }
 
 func (a *App) reload(ctx context.Context) error {
-	return errors.Join(a.auth.Reload(ctx), a.catalog.Reload(ctx))
+	err := errors.Join(a.auth.Reload(ctx), a.catalog.Reload(ctx))
+	a.gate.CancelStopped() // on what could be loaded
+	return err
 }
 
 // owner is a goroutine with an end.

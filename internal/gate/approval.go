@@ -334,5 +334,6 @@ func (g *Gate) reload(ctx context.Context) error {
 		return err
 	}
 	g.revised.n.Store(n)
+	g.CancelStopped()
 	return nil
 }

@@ -135,6 +135,10 @@ func (g *Gate) cancelStopped(snap *catalog.Snapshot) {
 	}
 }
 
+// CancelStopped cancels the running calls whose agent, server or workspace is stopped by now. Call it when accounts and catalogue were
+// both loaded: the catalogue alone may have been new before the accounts were, and then tells of no change a second time.
+func (g *Gate) CancelStopped() { g.cancelStopped(g.Catalog.Snapshot()) }
+
 // stopVerdict is the decision about a running call as if all but stops allowed it: pauses and changed rules let it end.
 func stopVerdict(accounts *auth.Auth, snap *catalog.Snapshot, r *run) policy.Verdict {
 	f := policy.Facts{Shutdown: accounts.Shutdown(r.workspace) != nil, AgentID: r.agent, AgentState: policy.StateActive, Granted: true, ServerState: policy.StateActive, Admission: policy.Admitted, ServerRules: everyoneMay}

@@ -52,7 +52,11 @@ func (w *world) stop(scope, id string) {
 // follow keeps a replica as new as its process would.
 func (w *world) follow() {
 	w.run(func(ctx context.Context) error {
-		return w.db.Watch(ctx, func(ctx context.Context) error { return errors.Join(w.auth.Reload(ctx), w.catalog.Reload(ctx)) })
+		return w.db.Watch(ctx, func(ctx context.Context) error {
+			err := errors.Join(w.auth.Reload(ctx), w.catalog.Reload(ctx))
+			w.gate.CancelStopped()
+			return err
+		})
 	})
 }
 

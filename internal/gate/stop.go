@@ -60,7 +60,7 @@ func (g *Gate) halt(ctx context.Context, row *audit.Event, store func(*sql.Tx) (
 		return nil, g.adminRefused(ctx, row, stopFault(err))
 	}
 	reloadErr := g.reload(context.WithoutCancel(ctx))
-	g.cancelStopped(g.Catalog.Snapshot()) // those who are told of changes may be told by another goroutine, later
+	g.CancelStopped() // those who are told of changes may be told by another goroutine, later
 	g.announce(ended)
 	if err := g.recordStop(ctx, *row); err != nil {
 		return ended, err
