@@ -93,8 +93,9 @@ type commands struct {
 		List   keyListCmd   `cmd:"" help:"List keys by prefix."`
 		Revoke keyRevokeCmd `cmd:"" help:"Revoke a key."`
 	} `cmd:"" help:"Keys."`
-	Task   taskCmd `cmd:"" help:"Tasks: tokens that live as long as a piece of work."`
-	Person struct {
+	Task      taskCmd      `cmd:"" help:"Tasks: tokens that live as long as a piece of work."`
+	Workspace workspaceCmd `cmd:"" help:"Workspaces, for whoever runs the installation."`
+	Person    struct {
 		Add    personAddCmd    `cmd:"" help:"Create a person."`
 		Set    personSetCmd    `cmd:"" help:"Change a person's role, disable or enable."`
 		Passwd personPasswdCmd `cmd:"" help:"Set a password, read from standard input or a file."`

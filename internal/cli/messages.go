@@ -35,6 +35,7 @@ var messages = map[string]message{
 	"admitted":         {"Admitted %s with %s.", "%s ist zugelassen mit %s."},
 	"admitted_n":       {"Admitted %d tools.", "%d Werkzeuge zugelassen."},
 	"nothing_waiting":  {"No tool of %s waits.", "Kein Werkzeug von %s wartet."},
+	"workspace_added":  {"Created workspace %s with the owner %s.", "Arbeitsbereich %s angelegt, Inhaber %s."},
 	"tool_set":         {"%s is in tier %s.", "%s ist in der Stufe %s."},
 	"tool_set_confirm": {"%s is in tier %s, and its calls need confirmation.", "%s ist in der Stufe %s, und Aufrufe müssen bestätigt werden."},
 	"rule_set":         {"The rule of %s is now %s.", "Die Regel von %s ist jetzt %s."},

@@ -31,7 +31,7 @@ var idKinds = map[string]string{
 // noIDs are those that name nothing. A field that stands in neither list fails the test.
 var noIDs = strings.Fields(`older_than escalated name description connector_type transport command args env cwd server_url headers is_proxied status action fingerprint reason
 	confirm_loosening tier confirm condition scope allowlist capability script_allowlist expires_at expires_in role disabled password current keys checkpoints
-	older_than_days arguments title project_id labels ttl workspace limit days cursor before after door method decision kind from to format time_range trace_type oidc_email client_id issuer return state code iss error per n`)
+	older_than_days arguments title project_id labels slug owner ttl workspace limit days cursor before after door method decision kind from to format time_range trace_type oidc_email client_id issuer return state code iss error per n`)
 
 // positional kinds may be answered otherwise than 404, but never otherwise than for an id that does not exist.
 var positional = []string{"scans"}
@@ -128,6 +128,7 @@ func (p place) bodies() map[string][]string {
 		"audit.verify":       {`{}`},
 		"audit.prune":        {`{"older_than_days":36500}`},
 		"explain":            {`{"tool":"$tool names","agent":"$agents"}`},
+		"workspace.create":   {`{"slug":"made"}`},
 		"task.create":        {`{"title":"made","agent_id":"$agents"}`},
 		"auth.login":         {`{"name":"nobody","password":"nothing at all"}`},
 	}

@@ -90,7 +90,7 @@ func routes() []route {
 		r("GET", v1+"/explain", auth.Viewer, "explain", (*Door).explain, "Say which stage decides a call, and why (?agent=&tool=)"),
 		read(r("POST", v1+"/explain", auth.Viewer, "explain", (*Door).explain, "The same with arguments")),
 	}
-	return slices.Concat(table, routesLimits(), routesTasks(), routesAudit(), routesSignIn(), routesOpenID(), routesOAuthClients(), routesOpenAPI())
+	return slices.Concat(table, routesLimits(), routesTasks(), routesAudit(), routesSignIn(), routesOpenID(), routesOAuthClients(), routesOpenAPI(), routesWorkspaces())
 }
 
 // operation makes a route whose method says whether it changes something.

@@ -146,12 +146,8 @@ func (d *Door) pruneAudit(c *restCall) (any, error) {
 	if in.Days < 2 || in.Days > 36500 {
 		return nil, fault.New(fault.InvalidParams, "older_than_days must be 2 or more")
 	}
-	var first string
-	if err := d.d.DB.Read.QueryRowContext(c.Context(), `SELECT id FROM workspace ORDER BY created_at, id LIMIT 1`).Scan(&first); err != nil {
-		return nil, fault.Wrap(fault.Unavailable, err, "the database does not answer; try again")
-	}
-	if first != c.caller.WorkspaceID {
-		return nil, fault.New(fault.Forbidden, "the record is one for all workspaces; an owner of the first one must do this").Why("INSUFFICIENT_PERMISSIONS")
+	if err := d.installation(c, "the record is one for all workspaces"); err != nil {
+		return nil, err
 	}
 	p, err := d.d.Audit.Prune(c.Context(), d.d.Now().Add(-time.Duration(in.Days)*24*time.Hour))
 	if err != nil {

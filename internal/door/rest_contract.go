@@ -39,6 +39,8 @@ var contracts = map[string]contract{
 	"server.approve":         {in: approveInput{}, out: serverApproved{}, match: true},
 	"server.pause":           {out: serverInfo{}, match: true},
 	"server.resume":          {out: serverInfo{}, match: true},
+	"workspace.list":         {out: workspaceList{}},
+	"workspace.create":       {in: workspaceInput{}, needs: "slug", out: workspaceCreated{}, created: true},
 	"tool.list":              {out: toolList{}},
 	"tool.admit_suggestions": {in: suggestionsInput{}, out: admitted{}, match: true},
 	"tool.admit":             {in: admitInput{}, needs: "action fingerprint", out: catalog.ToolInfo{}, match: true},
