@@ -2,11 +2,15 @@ package gate_test
 
 import (
 	"encoding/json"
+	"os"
 	"strings"
 	"testing"
 
+	"pgregory.net/rapid"
+
 	"doorward.dev/doorward/internal/auth"
 	"doorward.dev/doorward/internal/catalog"
+	"doorward.dev/doorward/internal/fault"
 	"doorward.dev/doorward/internal/gate"
 )
 
@@ -74,4 +78,63 @@ func TestEveryPairOfStages(t *testing.T) {
 	if _, f := w.call(w.agent, "write_note", `{"text":`+w.text+`}`); f != nil {
 		t.Fatalf("what no stage spoils must run: %v", f)
 	}
+}
+
+// TestAddingALimitNeverLoosens: whatever happened before, one more limit lets no call through that would not pass without it, and
+// holds none that would be refused. (A call that a limit refuses uses no slot of others, so later calls may well pass.)
+func TestAddingALimitNeverLoosens(t *testing.T) {
+	if os.Getenv("DOORWARD_TEST_DATABASE") != "" {
+		t.Skip("two hundred databases of PostgreSQL take minutes; limits have their own tests on it")
+	}
+	permitted := func(_ gate.Result, f *fault.Error) int {
+		switch {
+		case f == nil:
+			return 2
+		case f.Class == fault.Held:
+			return 1
+		}
+		return 0
+	}
+	rapid.Check(t, func(rt *rapid.T) {
+		draw := func(name string) catalog.Limit {
+			l := catalog.Limit{Per: rapid.SampledFrom([]string{"day", "hour", "task"}).Draw(rt, name+" per"), N: rapid.Int64Range(1, 4).Draw(rt, name)}
+			if rapid.Bool().Draw(rt, name+" of the tool") {
+				l.ToolID = "notes/write_note"
+			}
+			return l
+		}
+		rule := rapid.SampledFrom([]string{"ALLOW", "LOG_ONLY", "REQUIRE_APPROVAL", "DENY"}).Draw(rt, "rule")
+		had, more := draw("had"), draw("added")
+		calls := rapid.SliceOfN(rapid.SampledFrom([]string{"read_note", "write_note"}), 1, 6).Draw(rt, "calls")
+		asTask := rapid.Bool().Draw(rt, "task")
+		// last plays the calls under the first limit and gives how the last one ended, with more limits by then.
+		last := func(more ...catalog.Limit) (got int) {
+			w := newWorld(t)
+			w.rule("write_note", rule)
+			limit := func(l catalog.Limit) {
+				if l.ToolID != "" {
+					l.ToolID = w.tools[l.ToolID]
+				}
+				must[catalog.Limit](t)(w.catalog.CreateLimit(w.ctx, w.owner.WorkspaceID, l, "owner"))
+				w.reload()
+			}
+			limit(had)
+			caller := w.agent
+			if asTask {
+				caller, _ = w.newTask(w.agent.AgentID)
+			}
+			for i, name := range calls {
+				if i == len(calls)-1 {
+					for _, l := range more {
+						limit(l)
+					}
+				}
+				got = permitted(w.call(caller, name, `{"text":"x"}`))
+			}
+			return got
+		}
+		if before, after := last(), last(more); after > before {
+			rt.Fatalf("%v with rule %s: %d became %d with %+v beside %+v", calls, rule, before, after, more, had)
+		}
+	})
 }
