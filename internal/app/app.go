@@ -182,11 +182,8 @@ func (a *App) openCallers(ctx context.Context, first func(Keys)) (err error) {
 		first(a.Keys)
 	}
 	a.redactor.Set("bootstrap", []string{a.Keys.Admin, a.Keys.Agent})
-	err = a.db.Read.QueryRowContext(ctx, `SELECT id FROM workspace ORDER BY created_at, id LIMIT 1`).Scan(&a.workspace)
-	if err != nil {
-		return fault.Wrap(fault.Unavailable, err, "cannot read the workspace")
-	}
-	return nil
+	a.workspace, err = a.auth.FirstWorkspace(ctx)
+	return err
 }
 
 // bind takes the addresses, so that a wrong one is an error of the start and not of later.

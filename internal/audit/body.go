@@ -46,14 +46,6 @@ var selected = strings.NewReplacer(
 	"args_body", bodyOf("args_body"), "result_body", bodyOf("result_body"),
 ).Replace(columns)
 
-// or gives the reference, or the body that has none.
-func or(ref, body string) string {
-	if ref != "" {
-		return ref
-	}
-	return body
-}
-
 // bodies gives each body of the row that is stored by content to store.
 func (en *entry) bodies(store func(args ...any) error) error {
 	for _, b := range [...]struct{ ref, body string }{{en.argsRef, en.event.ArgsBody}, {en.resultRef, en.event.ResultBody}} {

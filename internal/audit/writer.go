@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"database/sql"
@@ -405,7 +406,7 @@ func (l *Log) insertAll(at head, batch []*entry, body func(args ...any) error, i
 			if err := en.bodies(body); err != nil {
 				return at, err
 			}
-			l.args = e.values(l.args, or(en.argsRef, e.ArgsBody), or(en.resultRef, e.ResultBody))
+			l.args = e.values(l.args, cmp.Or(en.argsRef, e.ArgsBody), cmp.Or(en.resultRef, e.ResultBody))
 		}
 		if err := insert(n == wide, l.args); err != nil {
 			return at, err
