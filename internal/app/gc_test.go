@@ -25,7 +25,7 @@ func TestHeapFloor(t *testing.T) {
 	stop := paceGC(128 << 20)
 	with := collections()
 	stop()
-	if with*4 > without {
+	if with*2 > without { // most often a tenth; the floor is found again after a collection, so chance has a part
 		t.Errorf("%d collections with a floor, %d without", with, without)
 	}
 	t.Setenv("GOGC", "100")
